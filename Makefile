@@ -1,0 +1,39 @@
+# Every target sets up what it needs; `make` alone lists them.
+python := .venv/bin/python
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench requirements services-up services-down clean
+
+help: ## this list
+	@awk -F ':.*## ' -v bold="$$([ -t 1 ] && tput bold 2>/dev/null)" -v plain="$$([ -t 1 ] && tput sgr0 2>/dev/null)" \
+	  '/^[a-z-]+:.*## / {printf "  %smake %-14s%s %s\n", bold, $$1, plain, $$2}' $(MAKEFILE_LIST)
+
+setup: ## the virtual environment in .venv, with all dependencies
+	@scripts/setup
+
+demo: setup ## a small shop, from order to receipt
+	@$(python) examples/shop/demo.py $(ARGS)
+
+test: setup services-up ## all tests, on real databases; ARGS="-k relay" for some
+	@$(if $(ARGS),,rm -f build/requirements.json)
+	@$(python) -m pytest $(ARGS)
+
+check: setup ## lint, format, types
+	@scripts/check
+
+bench: setup services-up ## throughput and latency
+	@$(python) -m bench $(ARGS)
+
+requirements: setup ## which requirements the last tests proved
+	@$(python) scripts/requirements.py $(ARGS)
+
+# A service that cannot be had is no reason to stop: its tests are skipped, and say why.
+services-up: ## the databases the tests need
+	@scripts/services up || true
+
+services-down: ## stop what services-up started
+	@scripts/services down
+
+clean: services-down ## remove all that was built, installed or stored here
+	@scripts/clean

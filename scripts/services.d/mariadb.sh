@@ -1,0 +1,24 @@
+port=53306
+packages=mariadb-server
+PATH=$PATH:/usr/sbin
+
+url() { echo "mysql://root@127.0.0.1:$port/postroad"; }
+
+find_programs() { command -v mariadbd && command -v mariadb-install-db && command -v mariadb; } >/dev/null
+
+create() {
+  mariadb-install-db --no-defaults --datadir="$data" --user="$(id -un)" \
+    --auth-root-authentication-method=normal --skip-test-db
+}
+
+launch() {
+  # The socket's name is relative to the data directory: a full path may be longer than a socket's may.
+  spawn "$(command -v mariadbd)" --no-defaults --user="$(id -un)" --datadir="$data" --port="$port" \
+    --bind-address=127.0.0.1 --socket=mariadb.sock --pid-file="$data/mariadb.pid" \
+    --character-set-server=utf8mb4 --max-connections=200 --performance-schema=off
+}
+
+answers() {
+  mariadb --no-defaults --host=127.0.0.1 --port="$port" --user=root --protocol=tcp --connect-timeout=5 \
+    --execute='create database if not exists postroad'
+}

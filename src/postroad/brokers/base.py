@@ -1,0 +1,189 @@
+"""What a broker is to Postroad: batch in, outcome per message out; deliveries in, one verdict each.
+
+An adapter is one file that defines `connect(url, *, clock) -> Broker`, found by its URL's scheme.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+from postroad.message import Message
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What the broker can do. The contract suite tests what is declared and that the rest is refused."""
+
+    ordered_runs: bool
+    """Of several messages of one key in one `send`, none is taken after one that was refused."""
+    delay: bool
+    """A message with `deliver_at` stays with the broker until then."""
+    seek: bool
+    """A subscription can be set back to a time or a snapshot."""
+    attempts: bool
+    """`Delivery.attempt` counts; else it is always 1 and the inbox counts."""
+    max_message_bytes: int
+    """Payload and attributes together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """The broker has it, durably."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The broker will not take this message: its own fault, costs an attempt."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unavailable:
+    """The broker could not be asked, or did not answer: nobody's fault, costs no attempt."""
+
+    reason: str
+
+
+Outcome = Confirmed | Refused | Unavailable
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """How much may be delivered and not yet settled."""
+
+    messages: int = 1_000
+    bytes: int = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """One consumer group's place in one topic. The defaults are the conventions' figures."""
+
+    name: str
+    topic: str
+    ack_deadline: float = 60.0
+    retention: float = 7 * 86_400.0
+    max_attempts: int = 0
+    """Deliveries after which the broker itself dead-letters; 0: never, the subscriber decides."""
+
+    @property
+    def dead_letter_topic(self) -> str:
+        return f"{self.topic}.dlq"
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    topics: tuple[str, ...] = ()
+    subscriptions: tuple[Subscription, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One step of a plan: what will be created or altered."""
+
+    action: str
+    """create or update"""
+    kind: str
+    """topic or subscription"""
+    name: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """How much of a subscription is not settled: waiting, delayed by a retry, or being handled."""
+
+    messages: int
+    delayed: int
+    """Those of them whose `deliver_at` is still to come."""
+    oldest: datetime | None
+    """When the oldest of the others was published (or, for a delayed message, became due)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    id: str
+    """The broker's own handle, for retry and discard."""
+    topic: str
+    """The topic it came from, without `.dlq`."""
+    subscription: str
+    reason: str
+    attempts: int
+    died_at: datetime
+    attributes: Mapping[str, str] = field(repr=False)
+    data: bytes = field(repr=False)
+
+
+class Delivery(Protocol):
+    """One message in a consumer's hands. Exactly one of ack, retry, dead; a second verdict does nothing."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def subscription(self) -> str: ...
+    @property
+    def key(self) -> str: ...
+    @property
+    def attributes(self) -> Mapping[str, str]: ...
+    @property
+    def data(self) -> bytes: ...
+    @property
+    def attempt(self) -> int: ...
+
+    async def ack(self) -> None: ...
+
+    async def retry(self, after: float) -> None:
+        """Give it back; it returns after `after` seconds, and later ones of its key not before it."""
+
+    async def dead(self, reason: str) -> None:
+        """Move it to the dead letters of its topic."""
+
+
+class Receiver(Protocol):
+    async def receive(self) -> Sequence[Delivery]:
+        """Waits until something is there and the flow allows it. Within a key, in order.
+
+        Leases of unsettled deliveries are extended by the adapter, off the event loop.
+        """
+
+    async def aclose(self) -> None:
+        """Stops receiving; what is unsettled goes back."""
+
+
+class Broker(Protocol):
+    features: Features
+
+    @property
+    def address(self) -> str:
+        """Where it is, without secrets."""
+
+    async def send(self, batch: Sequence[Message]) -> Sequence[Outcome]:
+        """One outcome per message, in order. Never raises for the transport's or a message's fault."""
+
+    async def subscribe(self, subscription: str, flow: Flow) -> Receiver: ...
+
+    async def plan(self, topology: Topology) -> Sequence[Change]: ...
+
+    async def apply(self, topology: Topology) -> Sequence[Change]:
+        """Creates what is missing; idempotent."""
+
+    async def subscriptions(self) -> Sequence[Subscription]:
+        """All that exist, as far as the broker can tell their settings."""
+
+    async def depth(self, subscription: str) -> Depth: ...
+
+    async def seek(self, subscription: str, to: datetime | str) -> int:
+        """Set back to a time or a named snapshot; the number of messages that will come again."""
+
+    async def snapshot(self, subscription: str, name: str) -> None: ...
+
+    async def dead_letters(self, topic: str, limit: int = 100, after: str = "") -> Sequence[DeadLetter]: ...
+
+    async def revive(self, topic: str, ids: Sequence[str]) -> int:
+        """Back to the subscription each came from, with its count of attempts at zero."""
+
+    async def discard(self, topic: str, ids: Sequence[str]) -> int: ...
+
+    async def aclose(self) -> None: ...

@@ -1,0 +1,53 @@
+"""What the brokers take, checked when an event is written: an oversize message would be retried for ever."""
+
+from typing import Final
+
+from postroad.errors import InvalidPayload, MessageTooLarge
+from postroad.message import Message
+
+MAX_ATTRIBUTES: Final = 100
+MAX_NAME_BYTES: Final = 256
+MAX_VALUE_BYTES: Final = 1_024
+
+
+def check_size(message: Message, limit: int) -> None:
+    """`limit` is for payload and attributes together; the limits of attributes are the same everywhere."""
+    size = len(message.payload) + _attribute_bytes(message)
+    if size > limit:
+        raise MessageTooLarge(message.type, size, limit)
+
+
+def _attribute_bytes(message: Message) -> int:
+    attributes = message.attributes()
+    if len(attributes) > MAX_ATTRIBUTES:
+        own = len(attributes) - len(message.headers)
+        raise InvalidPayload(
+            message.type,
+            "headers",
+            f"has {len(message.headers)} entries; beside {own} other attributes {MAX_ATTRIBUTES - own} fit",
+        )
+    total = 0
+    for name, value in attributes.items():
+        name_bytes, value_bytes = _bytes(message, name, name), _bytes(message, name, value)
+        if name_bytes > MAX_NAME_BYTES:
+            raise _refusal(message, name, f"has a name longer than {MAX_NAME_BYTES} bytes")
+        if value_bytes > MAX_VALUE_BYTES:
+            raise _refusal(message, name, f"is longer than {MAX_VALUE_BYTES:,} bytes")
+        total += name_bytes + value_bytes
+    return total
+
+
+def _bytes(message: Message, name: str, text: object) -> int:
+    if not isinstance(text, str):
+        raise _refusal(message, name, f"is {type(text).__name__}, not text")
+    if "\0" in text:
+        raise _refusal(message, name, "contains a NUL character")
+    try:
+        return len(text) if text.isascii() else len(text.encode())
+    except UnicodeEncodeError:
+        raise _refusal(message, name, "contains half a surrogate pair, which is not Unicode text") from None
+
+
+def _refusal(message: Message, name: str, rule: str) -> InvalidPayload:
+    shown = ascii(name)[1:-1].replace("header.", "headers.", 1)
+    return InvalidPayload(message.type, shown if len(shown) < 80 else shown[:79] + "…", rule)

@@ -1,0 +1,154 @@
+"""Every error Postroad raises. Each says the cause in one sentence and the cure in the next.
+
+PostroadError
+├── ConfigurationError         a setting, an argument or a registration is wrong: fix it and start again
+│   ├── InvalidName            a topic, subscription, event, command or table name breaks a rule
+│   └── MissingExtra           a driver or broker library is not installed
+├── WriteRefused               nothing was stored: the event may not enter the outbox
+│   ├── NoTransaction          `add` was called outside a transaction
+│   ├── InvalidPayload         a value cannot travel faithfully; names the field path
+│   ├── MessageTooLarge        the encoded event is larger than the broker takes
+│   └── VersionConflict        the aggregate has already reached this version
+├── StoreError                 the database said no
+│   ├── StoreUnavailable       it cannot be reached, or the connection broke
+│   ├── StoreBusy              deadlock or lock wait: the same call may succeed when repeated
+│   └── SchemaMissing          Postroad's tables are not there (or not the current ones)
+├── BrokerError
+│   ├── BrokerUnavailable      it cannot be reached; costs no attempt
+│   └── UnsupportedByBroker    the broker cannot do this; names the feature
+├── HandlingError              raised by handlers to say how their failure is to be treated
+│   ├── TransientError         try again later (any other exception counts as this too)
+│   ├── BusinessError          handled with a "no": recorded in the inbox, not retried
+│   └── PoisonError            can never be handled: straight to the dead letters
+│       ├── UnreadableMessage  the payload or an attribute cannot be parsed
+│       ├── UnknownEventType   nobody here knows this type
+│       └── UnknownVersion     no upcaster leads from this schema version to a known one
+├── LeaseLost                  somebody else took over; what was done has been rolled back
+├── ConsumeFailed              the attempt that was waited for has failed elsewhere
+└── ConsumeConflict            the same event id arrived with another type
+"""
+
+
+class PostroadError(Exception):
+    """Base of all errors raised by Postroad."""
+
+
+class ConfigurationError(PostroadError):
+    pass
+
+
+class InvalidName(ConfigurationError):
+    """A name breaks one of the naming rules."""
+
+    def __init__(self, kind: str, name: str, rule: str) -> None:
+        super().__init__(f"{kind} name {name!r}: {rule}")
+        self.kind, self.name, self.rule = kind, name, rule
+
+
+class MissingExtra(ConfigurationError):
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} is not installed. Run: pip install 'postroad[{extra}]'")
+        self.extra = extra
+
+
+class WriteRefused(PostroadError):
+    pass
+
+
+class NoTransaction(WriteRefused):
+    pass
+
+
+class InvalidPayload(WriteRefused):
+    def __init__(self, event_type: str, path: str, rule: str) -> None:
+        super().__init__(f"{event_type}: field {path}: {rule}")
+        self.event_type, self.path, self.rule = event_type, path, rule
+
+
+class MessageTooLarge(WriteRefused):
+    def __init__(self, event_type: str, size: int, limit: int) -> None:
+        super().__init__(
+            f"{event_type}: the message is {size:,} bytes, the broker takes {limit:,}. "
+            "Send a reference to the data instead of the data."
+        )
+        self.size, self.limit = size, limit
+
+
+class VersionConflict(WriteRefused):
+    def __init__(self, aggregate_type: str, aggregate_id: str, version: int | None) -> None:
+        told = "this version" if version is None else f"version {version}"
+        super().__init__(
+            f"{aggregate_type} {aggregate_id!r} has already reached {told}. "
+            "Roll back, read the aggregate again and repeat."
+        )
+        self.aggregate_type, self.aggregate_id, self.version = aggregate_type, aggregate_id, version
+
+
+class StoreError(PostroadError):
+    pass
+
+
+class StoreUnavailable(StoreError):
+    pass
+
+
+class StoreBusy(StoreError):
+    pass
+
+
+class SchemaMissing(StoreError):
+    pass
+
+
+class BrokerError(PostroadError):
+    pass
+
+
+class BrokerUnavailable(BrokerError):
+    pass
+
+
+class UnsupportedByBroker(BrokerError):
+    def __init__(self, broker: str, feature: str, instead: str = "") -> None:
+        super().__init__(f"The {broker} broker has no {feature}.{' ' + instead if instead else ''}")
+        self.feature = feature
+
+
+class HandlingError(PostroadError):
+    pass
+
+
+class TransientError(HandlingError):
+    pass
+
+
+class BusinessError(HandlingError):
+    pass
+
+
+class PoisonError(HandlingError):
+    pass
+
+
+class UnreadableMessage(PoisonError):
+    pass
+
+
+class UnknownEventType(PoisonError):
+    pass
+
+
+class UnknownVersion(PoisonError):
+    pass
+
+
+class LeaseLost(PostroadError):
+    pass
+
+
+class ConsumeFailed(PostroadError):
+    pass
+
+
+class ConsumeConflict(PostroadError):
+    pass

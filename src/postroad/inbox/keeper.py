@@ -1,0 +1,96 @@
+"""Keeps leases alive from a thread of its own, because a handler that computes starves the event loop."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from postroad.errors import StoreError
+from postroad.inbox.record import Lease
+from postroad.stores import open_store
+from postroad.stores.base import Store
+
+_RENEWALS_PER_TTL: Final = 3
+
+
+async def renew(store: Store, lease: Lease, ttl: float) -> bool:
+    """False when the lease is somebody else's by now."""
+    async with store.transaction() as connection:
+        result = await store.execute(
+            connection,
+            "inbox_renew",
+            group=lease.group,
+            event_id=lease.event_id,
+            epoch=lease.epoch,
+            seconds=ttl,
+        )
+    return result.rowcount == 1
+
+
+class LeaseKeeper:
+    """Has its own connections too, because those of the application belong to its event loop."""
+
+    def __init__(self, store: Store) -> None:
+        self._url, self._clock = store.url, store.clock
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._store: Store | None = None
+        # On SQLite the handler's transaction is the only writer: nobody can take its lease, nor renew it.
+        self._needed = store.dialect != "sqlite"
+
+    @contextmanager
+    def hold(self, lease: Lease, ttl: float) -> Iterator[None]:
+        if not self._needed:
+            yield
+            return
+        renewal = asyncio.run_coroutine_threadsafe(self._keep(lease, ttl), self._started())
+        try:
+            yield
+        finally:
+            renewal.cancel()
+
+    async def aclose(self) -> None:
+        if self._loop is None or self._thread is None:
+            return
+        loop, thread, self._loop, self._thread = self._loop, self._thread, None, None
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._stop(), loop))
+        loop.call_soon_threadsafe(loop.stop)
+        await asyncio.to_thread(thread.join)
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(
+                target=_run, args=(self._loop,), name="postroad-lease-keeper", daemon=True
+            )
+            self._thread.start()
+        return self._loop
+
+    async def _keep(self, lease: Lease, ttl: float) -> None:
+        if self._store is None:
+            self._store = open_store(self._url, clock=self._clock)
+        while True:
+            await asyncio.sleep(ttl / _RENEWALS_PER_TTL)
+            try:
+                if not await renew(self._store, lease, ttl):
+                    return  # settled, or lost: then the fence stops the holder's commit
+            except StoreError:
+                continue  # there is time for another try before the lease ends
+
+    async def _stop(self) -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        if self._store is not None:
+            await self._store.aclose()
+            self._store = None
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()

@@ -1,0 +1,111 @@
+"""What people and loops ask of the records, and who handles which types."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from postroad.errors import ConfigurationError
+from postroad.inbox.record import Record, Status, record_of
+from postroad.stores.base import Store
+
+WEEK: Final = 7 * 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """The unsettled and failed records of one group."""
+
+    processing: int = 0
+    failed: int = 0
+    highest_retry_count: int = 0
+
+
+class Records:
+    """`horizon` is how long after its publication a broker may still deliver a message again."""
+
+    def __init__(self, store: Store, *, horizon: float = WEEK) -> None:
+        self.store, self.horizon = store, horizon
+
+    async def find(self, group: str, event_id: UUID) -> Record | None:
+        async with self.store.reading() as connection:
+            result = await self.store.execute(connection, "inbox_find", group=group, event_id=event_id)
+        return record_of(result.rows[0], self.store) if result.rows else None
+
+    async def list(
+        self,
+        group: str | None = None,
+        status: Status | None = None,
+        limit: int = 100,
+        after: tuple[str, UUID] | None = None,
+    ) -> Sequence[Record]:
+        """In the order of (group, event id); `after` is the last one of the previous page."""
+        after_group, after_id = after or ("", UUID(int=0))
+        async with self.store.reading() as connection:
+            result = await self.store.execute(
+                connection,
+                "inbox_list",
+                group=group or "",
+                status=-1 if status is None else int(status),
+                after_group=after_group,
+                after_id=after_id,
+                limit=limit,
+            )
+        return [record_of(row, self.store) for row in result.rows]
+
+    async def due(self, group: str, limit: int = 100) -> Sequence[Record]:
+        """What the RetryScheduler has to run: due, and delivered by nobody else."""
+        async with self.store.reading() as connection:
+            result = await self.store.execute(connection, "inbox_due", group=group, limit=limit)
+        return [record_of(row, self.store) for row in result.rows]
+
+    async def counts(self) -> Mapping[str, Counts]:
+        """Per group; groups without a failed or unfinished record are left out."""
+        async with self.store.reading() as connection:
+            rows = (await self.store.execute(connection, "inbox_counts")).rows
+        found: dict[str, Counts] = {}
+        for row in rows:
+            old = found.get(row.consumer_group, Counts())
+            failed = row.status == Status.FAILED
+            found[row.consumer_group] = Counts(
+                processing=old.processing if failed else row.records,
+                failed=row.records if failed else old.failed,
+                highest_retry_count=max(old.highest_retry_count, row.highest_retry_count),
+            )
+        return found
+
+    async def retry(self, group: str, event_id: UUID) -> bool:
+        """Makes a failed record due now, with all its attempts before it. False if there is none."""
+        return await self._change("inbox_retry", group, event_id)
+
+    async def discard(self, group: str, event_id: UUID) -> bool:
+        """Settles a failed record with a "no": it is kept, never tried again, and holds nobody up."""
+        return await self._change("inbox_discard", group, event_id)
+
+    async def prune(self, older_than: float, limit: int = 1_000) -> int:
+        """Removes records that succeeded more than `older_than` seconds ago; how many. No others, ever."""
+        if older_than < self.horizon:
+            raise ConfigurationError(
+                f"older_than is {older_than:g} s, but an event may return for {self.horizon:g} s. "
+                "Keep the records at least that long: without its record, an event would be handled twice."
+            )
+        async with self.store.transaction() as connection:
+            result = await self.store.execute(connection, "inbox_prune", older_than=older_than, limit=limit)
+        return result.rowcount
+
+    async def declare(self, group: str, types: Iterable[str]) -> None:
+        """Notes which event types the group handles, so that a handler deleted later is missed."""
+        async with self.store.transaction() as connection:
+            for event_type in sorted(types):
+                await self.store.execute(connection, "handler_declare", group=group, event_type=event_type)
+
+    async def known_types(self, group: str) -> frozenset[str]:
+        """Every type the group has ever handled."""
+        async with self.store.reading() as connection:
+            result = await self.store.execute(connection, "handler_known", group=group)
+        return frozenset(row.event_type for row in result.rows)
+
+    async def _change(self, statement: str, group: str, event_id: UUID) -> bool:
+        async with self.store.transaction() as connection:
+            result = await self.store.execute(connection, statement, group=group, event_id=event_id)
+        return result.rowcount == 1

@@ -1,0 +1,40 @@
+"""Runs failed events again when they are due and no broker holds them any more."""
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from postroad.inbox.inbox import Inbox
+from postroad.inbox.record import ConsumeOptions, Record, unpack
+
+if TYPE_CHECKING:
+    from postroad.handlers.bus import Bus
+
+_BATCH: Final = 100
+_log = logging.getLogger("postroad")
+
+
+class RetryScheduler:
+    """Several may run at once: acquiring the record decides which of them handles it."""
+
+    def __init__(self, inbox: Inbox, bus: "Bus", options: ConsumeOptions | None = None) -> None:
+        self._inbox, self._bus = inbox, bus
+        self._options = options or ConsumeOptions(keep_message=True)
+
+    async def run_once(self) -> int:
+        """One look at every group that has handlers here; how many records were tried."""
+        tried = 0
+        for group in self._bus.groups:
+            for record in await self._inbox.due(group, _BATCH):
+                await self._run(record)
+                tried += 1
+        return tried
+
+    async def _run(self, record: Record) -> None:
+        try:
+            assert record.message is not None  # `due` gives no others
+            await self._bus.consume(record.group, unpack(record.message), self._options)
+        except Exception as error:
+            # A handler's error is in the record by now, with the time of the next try.
+            _log.warning(
+                "%s %s failed again in group %s: %s", record.event_type, record.event_id, record.group, error
+            )

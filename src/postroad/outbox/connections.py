@@ -1,0 +1,140 @@
+"""The caller's connection, whatever it is. All kinds run the same one statement; only the executors differ."""
+
+from collections.abc import Callable, Coroutine
+from functools import cache
+from typing import Any
+
+from sqlalchemy import Connection
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
+from sqlalchemy.orm import Session, scoped_session
+
+from postroad.errors import ConfigurationError, NoTransaction
+from postroad.outbox.session import write_with_flush
+from postroad.outbox.statement import Row, conflict, execute
+from postroad.outbox.wake import Wake
+from postroad.stores import queries
+from postroad.stores.base import Store
+from postroad.stores.tables import OutboxTable
+
+Write = Callable[[Any, Store, OutboxTable, Row, Wake], Coroutine[Any, Any, None] | None]
+
+
+def write(target: Any, store: Store, table: OutboxTable, row: Row, wake: Wake) -> Coroutine[Any, Any, None] | None:
+    """Write the row in the target's open transaction; a coroutine if the target can only be awaited."""
+    if isinstance(target, (scoped_session, async_scoped_session)):
+        target = target.registry()
+    if isinstance(target, AsyncSession):
+        target = target.sync_session
+    if isinstance(target, Session):
+        return write_with_flush(target, store, table, row, wake)
+    if isinstance(target, Connection):
+        return _write_connection(target, store, table, row, wake)
+    if isinstance(target, AsyncConnection):
+        return _write_async_connection(target, store, table, row, wake)
+    return _driver_writer(type(target))(target, store, table, row, wake)
+
+
+@cache
+def _driver_writer(kind: type) -> Write:
+    """Found by module name, so that no driver has to be installed to use another."""
+    for base in kind.__mro__:
+        module = base.__module__.split(".")[0]
+        if module in ("psycopg", "psycopg_pool"):
+            return _write_psycopg_async if "Async" in base.__name__ else _write_psycopg
+        if module in _DRIVERS:
+            return _DRIVERS[module]
+    raise ConfigurationError(
+        f"`add` cannot write through a {kind.__module__}.{kind.__qualname__}. Pass a SQLAlchemy Session, AsyncSession, "
+        "Connection or AsyncConnection, or a psycopg, asyncpg, PyMySQL or sqlite3 connection."
+    )
+
+
+def _write_connection(connection: Connection, store: Store, table: OutboxTable, row: Row, wake: Wake) -> None:
+    if not connection.in_transaction():
+        raise NoTransaction(_no_transaction("with engine.begin() as connection:", "connection"))
+    execute(connection, store, table, [row])
+    wake.soon()
+
+
+async def _write_async_connection(
+    connection: AsyncConnection, store: Store, table: OutboxTable, row: Row, wake: Wake
+) -> None:
+    if not connection.in_transaction():
+        raise NoTransaction(_no_transaction("async with engine.begin() as connection:", "connection", "await "))
+    await connection.run_sync(execute, store, table, [row])
+    wake.soon()
+
+
+# -- plain drivers -----------------------------------------------------------------------------------
+
+
+def _write_psycopg(connection: Any, store: Store, table: OutboxTable, row: Row, wake: Wake) -> None:
+    _require(connection.info.transaction_status.name != "IDLE", "with connection.transaction():", "connection")
+    with _Translating(store, row):
+        connection.execute(_restyled(store, table, "pyformat"), row)
+    wake.soon()
+
+
+async def _write_psycopg_async(connection: Any, store: Store, table: OutboxTable, row: Row, wake: Wake) -> None:
+    begun = connection.info.transaction_status.name != "IDLE"
+    _require(begun, "async with connection.transaction():", "connection", "await ")
+    with _Translating(store, row):
+        await connection.execute(_restyled(store, table, "pyformat"), row)
+    wake.soon()
+
+
+async def _write_asyncpg(connection: Any, store: Store, table: OutboxTable, row: Row, wake: Wake) -> None:
+    _require(connection.is_in_transaction(), "async with connection.transaction():", "connection", "await ")
+    names = queries.parameters(store.sql("add_event", table))
+    with _Translating(store, row):
+        await connection.execute(_restyled(store, table, "numbered"), *(row[name] for name in names))
+    wake.soon()
+
+
+def _write_pymysql(connection: Any, store: Store, table: OutboxTable, row: Row, wake: Wake) -> None:
+    in_transaction = 1  # SERVER_STATUS_IN_TRANS of the MySQL protocol
+    _require(bool(connection.server_status & in_transaction), "connection.begin()", "connection")
+    with _Translating(store, row), connection.cursor() as cursor:
+        cursor.execute(_restyled(store, table, "pyformat"), row)
+    wake.soon()
+
+
+def _write_sqlite3(connection: Any, store: Store, table: OutboxTable, row: Row, wake: Wake) -> None:
+    _require(connection.in_transaction, 'connection.execute("BEGIN IMMEDIATE")', "connection")
+    with _Translating(store, row):
+        connection.execute(store.sql("add_event", table), row)
+    wake.soon()
+
+
+_DRIVERS: dict[str, Write] = {"asyncpg": _write_asyncpg, "pymysql": _write_pymysql, "sqlite3": _write_sqlite3}
+
+
+@cache
+def _restyled(store: Store, table: OutboxTable, style: str) -> str:
+    return queries.restyle(store.sql("add_event", table), style)
+
+
+class _Translating:
+    def __init__(self, store: Store, row: Row) -> None:
+        self._store, self._row = store, row
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None and self._store.is_version_conflict(error):
+            raise conflict(self._row) from None
+
+
+def _require(open: bool, begin: str, name: str, prefix: str = "") -> None:
+    if not open:
+        raise NoTransaction(_no_transaction(begin, name, prefix))
+
+
+def _no_transaction(begin: str, name: str, prefix: str = "") -> str:
+    return (
+        "No transaction is open, so the event could not commit together with your rows. "
+        f"Write:\n\n    {begin}\n        …your rows…\n        {prefix}road.add({name}, event)\n"
+    )
+
+

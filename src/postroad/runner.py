@@ -1,0 +1,87 @@
+"""What one process runs, started together and stopped together."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from postroad.errors import StoreError
+from postroad.stores import migrations
+
+if TYPE_CHECKING:
+    from postroad.app import Postroad
+    from postroad.inbox import RetryScheduler
+    from postroad.relay import Pruner, Relay
+    from postroad.subscriber import Subscriber
+
+log = logging.getLogger("postroad")
+
+_RETRY_INTERVAL = 1.0
+_PRUNE_INTERVAL = 60.0
+
+
+class Runner:
+    def __init__(
+        self,
+        road: "Postroad",
+        *,
+        relays: Sequence["Relay"],
+        subscribers: Sequence["Subscriber"],
+        scheduler: "RetryScheduler | None",
+        pruners: Sequence["Pruner"],
+    ) -> None:
+        self._road = road
+        self.relays, self.subscribers = relays, subscribers
+        self._scheduler, self._pruners = scheduler, pruners
+        self._stop = asyncio.Event()
+
+    async def prepare(self) -> None:
+        """Fails clearly now rather than obscurely later: the tables are there, the broker answers."""
+        await migrations.require_current(self._road.store, self._road.outboxes)
+        await self._road.broker.apply(self._road.topology)
+
+    @asynccontextmanager
+    async def started(self) -> AsyncIterator[None]:
+        await self.prepare()
+        async with asyncio.TaskGroup() as tasks:
+            for work in self._work():
+                tasks.create_task(work)
+            try:
+                yield
+            finally:
+                self._stop.set()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop` is set."""
+        async with self.started():
+            await stop.wait()
+
+    def _work(self) -> list[Coroutine[Any, Any, None]]:
+        work = [relay.run(self._stop) for relay in self.relays]
+        work += [subscriber.run(self._stop) for subscriber in self.subscribers]
+        if self._scheduler is not None:
+            work.append(self._every(_RETRY_INTERVAL, self._retry))
+        work.append(self._every(_PRUNE_INTERVAL, self._prune))
+        return work
+
+    async def _every(self, interval: float, act: Any) -> None:
+        """`act` now and then; a database in trouble only delays it."""
+        while not self._stop.is_set():
+            try:
+                await act()
+            except StoreError as error:
+                log.debug("housekeeping waits: %s", error)
+            try:
+                await self._road.clock.wait_for(self._stop.wait(), interval)
+            except TimeoutError:
+                pass
+
+    async def _retry(self) -> None:
+        assert self._scheduler is not None
+        await self._scheduler.run_once()
+
+    async def _prune(self) -> None:
+        for pruner in self._pruners:
+            await pruner.run_once()
+        await self._road.inbox.prune(self._road.inbox_retention)

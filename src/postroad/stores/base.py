@@ -1,0 +1,214 @@
+"""One database as Postroad sees it: transactions, named statements, values in and out, errors translated once."""
+
+import json
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any
+
+from sqlalchemy import TextClause, inspect, text
+from sqlalchemy.engine import URL, Row
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
+
+from postroad.clock import Clock
+from postroad.errors import SchemaMissing, StoreBusy, StoreError, StoreUnavailable
+from postroad.stores import queries
+from postroad.stores.tables import OutboxTable, Syntax, outbox_names
+
+TABLES = {
+    "versions": "postroad_version",
+    "shards": "postroad_shard",
+    "workers": "postroad_worker",
+    "inbox": "postroad_inbox",
+    "handlers": "postroad_handler",
+    "audit": "postroad_audit",
+    "migrations": "postroad_migration",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    rows: Sequence[Row[Any]]
+    rowcount: int
+
+
+class Store:
+    """Subclassed once per database family; see `driver.py` in each store's folder."""
+
+    dialect: str
+    syntax: Syntax
+    busy_codes: frozenset[str]
+    missing_table_codes: frozenset[str]
+    can_notify = False
+
+    def __init__(self, url: URL, engine: AsyncEngine, clock: Clock) -> None:
+        self.url, self.engine, self.clock = url, engine, clock
+        self._texts: dict[tuple[str, OutboxTable | None], TextClause] = {}
+
+    @property
+    def address(self) -> str:
+        """Where it is, without user and password."""
+        bare = self.url.set(username=None, password=None, query={}, drivername=self.dialect)
+        return bare.render_as_string(hide_password=True)
+
+    @cached_property
+    def tables(self) -> Mapping[str, str]:
+        return {name: self.syntax.quote(table) for name, table in TABLES.items()}
+
+    # -- statements ----------------------------------------------------------------------------------
+
+    def sql(self, statement: str, outbox: OutboxTable | None = None) -> str:
+        """A statement with its identifiers filled in."""
+        return self.fill(queries.load(self.dialect)[statement], outbox)
+
+    def fill(self, sql: str, outbox: OutboxTable | None = None) -> str:
+        names = self.tables if outbox is None else {**self.tables, **outbox_names(outbox, self.syntax)}
+        return queries.fill(sql, names)
+
+    async def execute(
+        self, connection: AsyncConnection, statement: str, /, outbox: OutboxTable | None = None, **values: object
+    ) -> Result:
+        """Run a named statement; everything is fetched, because an open cursor can hold SQLite's write lock."""
+        clause = self.clause(statement, outbox)
+        cursor = await connection.execute(clause, {name: self.adapt(value) for name, value in values.items()})
+        return Result(cursor.fetchall() if cursor.returns_rows else (), cursor.rowcount)
+
+    def clause(self, statement: str, outbox: OutboxTable | None = None) -> TextClause:
+        key = (statement, outbox)
+        if key not in self._texts:
+            self._texts[key] = text(self.sql(statement, outbox))
+        return self._texts[key]
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncConnection]:
+        with self.translating():
+            async with self.engine.begin() as connection:
+                yield connection
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[AsyncConnection]:
+        """A transaction that only reads; on SQLite it does not take the write lock."""
+        with self.translating():
+            async with self.engine.connect() as connection:
+                yield await connection.execution_options(postroad_read_only=True)
+
+    def session(self) -> AsyncSession:
+        return AsyncSession(self.engine, expire_on_commit=False)
+
+    async def has_table(self, connection: AsyncConnection, name: str) -> bool:
+        schema, _, table = name.rpartition(".")
+        return await connection.run_sync(lambda sync: inspect(sync).has_table(table, schema=schema or None))
+
+    async def lock_migrations(self, connection: AsyncConnection) -> None:
+        """Only one migrates at a time; released with the transaction or the connection."""
+
+    def for_console(self, statement: str) -> str:
+        """A migration's statement as the database's own console takes it."""
+        return statement if statement.endswith(";") else f"{statement};"
+
+    async def aclose(self) -> None:
+        await self.engine.dispose()
+
+    # -- wake-ups ------------------------------------------------------------------------------------
+
+    def notifier(self, channel: str) -> "Notifier":
+        """For the writing process; used from one thread of its own."""
+        return Notifier()
+
+    async def watch(self, channel: str, wake: Callable[[], None]) -> None:
+        """For the relay: calls `wake` when something may have been written. Runs until cancelled, or returns at
+        once where the database has no way to tell."""
+
+    # -- values --------------------------------------------------------------------------------------
+
+    def adapt(self, value: object) -> object:
+        """A Python value as this database's driver takes it."""
+        if isinstance(value, uuid.UUID):
+            return self.id_in(value)
+        if isinstance(value, datetime):
+            return self.time_in(value)
+        if isinstance(value, list):
+            return self.list_in(value)
+        return value
+
+    def id_in(self, value: uuid.UUID) -> object:
+        return value
+
+    def id_out(self, value: Any) -> uuid.UUID:
+        return value if isinstance(value, uuid.UUID) else uuid.UUID(str(value))
+
+    def time_in(self, value: datetime) -> object:
+        return value
+
+    def time_out(self, value: Any) -> datetime | None:
+        if value is None or isinstance(value, datetime):
+            return value.replace(tzinfo=UTC) if value is not None and value.tzinfo is None else value
+        moment = datetime.fromisoformat(value)
+        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+    def list_in(self, values: list[Any]) -> object:
+        """A list as one parameter; JSON text where there are no arrays, so that the statement stays the same."""
+        return json.dumps([value.hex if isinstance(value, uuid.UUID) else value for value in values])
+
+    # -- errors --------------------------------------------------------------------------------------
+
+    def translating(self) -> "_Translation":
+        """`with store.translating():` turns driver errors into ours."""
+        return _Translation(self)
+
+    def translate(self, error: SQLAlchemyError) -> Exception:
+        code = self.code_of(error)
+        if code in self.missing_table_codes:
+            return SchemaMissing(f"Postroad's tables are missing in {self.address}. Run: postroad db migrate")
+        if code in self.busy_codes:
+            return StoreBusy(f"{self.address} was busy (code {code}); nothing was stored. Repeat the transaction.")
+        if self.is_disconnect(error):
+            return StoreUnavailable(f"{self.address} cannot be reached ({_cause(error)}). Is it running?")
+        return error
+
+    def code_of(self, error: BaseException) -> str:
+        """The database's own error code as text, from SQLAlchemy's or the driver's error; empty if there is none."""
+        raise StoreError("a store must say how its driver tells error codes")
+
+    def is_version_conflict(self, error: BaseException) -> bool:
+        """Whether this is the add routine's refusal of a version that the aggregate has already reached."""
+        return "postroad: version conflict" in str(error)
+
+    def is_disconnect(self, error: SQLAlchemyError) -> bool:
+        return isinstance(error, DBAPIError) and error.connection_invalidated
+
+
+class Notifier:
+    """Tells other processes of a commit; this one cannot, and their polling has to serve."""
+
+    def notify(self) -> None:
+        return None
+
+    def close(self) -> None:
+        return None
+
+
+class _Translation:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, SQLAlchemyError):
+            translated = self._store.translate(error)
+            if translated is not error:
+                raise translated from error
+        elif isinstance(error, OSError):
+            raise StoreUnavailable(f"{self._store.address} cannot be reached ({_cause(error)}). Is it running?") from error
+
+
+def _cause(error: BaseException) -> str:
+    origin = getattr(error, "orig", None) or error
+    return str(origin).strip().split("\n")[0] or type(origin).__name__
+

@@ -1,0 +1,121 @@
+"""Numbered SQL files per store, applied once each; files about an outbox, once for each outbox table."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from postroad.errors import ConfigurationError, SchemaMissing
+from postroad.stores.base import Store
+from postroad.stores.tables import OutboxTable
+
+_SEPARATOR = "-- next\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    name: str
+    outbox: OutboxTable | None
+    statements: tuple[str, ...]
+
+    @property
+    def target(self) -> str:
+        return self.outbox.name if self.outbox else ""
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.target})" if self.target else self.name
+
+
+def all_migrations(store: Store, outboxes: Sequence[OutboxTable]) -> list[Migration]:
+    folder = resources.files(__package__).joinpath(store.dialect, "migrations")
+    found = []
+    for file in sorted(folder.iterdir(), key=lambda f: f.name):
+        name, source = file.name.removesuffix(".sql"), file.read_text(encoding="utf-8")
+        about_outbox = name.split("_")[1] == "outbox"
+        for outbox in outboxes if about_outbox else (None,):
+            if outbox is None or _fits(name, outbox):
+                parts = store.fill(source, outbox).split(_SEPARATOR)
+                found.append(Migration(name, outbox, tuple(part.strip() for part in parts)))
+    return found
+
+
+def _fits(name: str, outbox: OutboxTable) -> bool:
+    if name.endswith("_in_row"):
+        return not outbox.append_only
+    return outbox.append_only or not name.endswith("_append_only")
+
+
+async def pending(store: Store, outboxes: Sequence[OutboxTable]) -> list[Migration]:
+    async with store.reading() as connection:
+        applied = await _applied(store, connection)
+    return [m for m in all_migrations(store, outboxes) if (m.name, m.target) not in applied]
+
+
+async def migrate(store: Store, outboxes: Sequence[OutboxTable]) -> list[Migration]:
+    """Apply what is missing; what was applied. Two processes may call this at once."""
+    done = []
+    async with store.transaction() as connection:
+        await store.lock_migrations(connection)
+        if not await store.has_table(connection, "postroad_migration"):
+            await connection.execute(text(migration_table(store)))
+        applied = await _applied(store, connection)
+        for migration in all_migrations(store, outboxes):
+            if (migration.name, migration.target) not in applied:
+                await _apply(store, connection, migration)
+                done.append(migration)
+    return done
+
+
+async def require_current(store: Store, outboxes: Sequence[OutboxTable]) -> None:
+    """Raises SchemaMissing with the command that helps."""
+    if missing := await pending(store, outboxes):
+        raise SchemaMissing(
+            f"The schema in {store.address} lacks {len(missing)} migration{'s' * (len(missing) > 1)} "
+            f"(first: {missing[0]}). Run: postroad db migrate"
+        )
+
+
+def script(store: Store, migrations: Sequence[Migration]) -> str:
+    """The migrations as one text for a console, for teams whose database takes only reviewed scripts."""
+    lines = [f"{migration_table(store)};"] if migrations else []
+    for migration in migrations:
+        lines.append(f"\n-- {migration}")
+        lines += [store.for_console(statement) for statement in migration.statements]
+        lines.append(record(store, migration))
+    return "\n".join(lines)
+
+
+def migration_table(store: Store) -> str:
+    time = {"postgresql": "timestamptz", "mysql": "DATETIME(6)", "sqlite": "TEXT"}[store.dialect]
+    return store.fill(
+        "CREATE TABLE IF NOT EXISTS {migrations} (name VARCHAR(128) NOT NULL, target VARCHAR(128) NOT NULL, "
+        f"applied_at {time} NOT NULL, PRIMARY KEY (name, target))"
+    )
+
+
+def record(store: Store, migration: Migration) -> str:
+    return store.fill(
+        f"INSERT INTO {{migrations}} (name, target, applied_at) VALUES ('{migration.name}', '{migration.target}', "
+        "CURRENT_TIMESTAMP);"
+    )
+
+
+async def _applied(store: Store, connection: AsyncConnection) -> set[tuple[str, str]]:
+    if not await store.has_table(connection, "postroad_migration"):
+        return set()
+    return {(row.name, row.target) for row in (await store.execute(connection, "migrations_applied")).rows}
+
+
+async def _apply(store: Store, connection: AsyncConnection, migration: Migration) -> None:
+    if migration.name.startswith("0002_outbox") and await store.has_table(connection, migration.target):
+        raise ConfigurationError(
+            f"The table {migration.target} is there already and is not one of Postroad's. "
+            f"Run: postroad db adopt {migration.target}"
+        )
+    for statement in migration.statements:
+        await connection.exec_driver_sql(statement.rstrip(";") if store.dialect != "mysql" else statement)
+    await store.execute(connection, "migration_record", name=migration.name, target=migration.target, now=store.clock.now())
+
+

@@ -1,0 +1,72 @@
+"""MySQL 8 and MariaDB 10.6 or later, through asyncmy."""
+
+import uuid
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
+
+from postroad.clock import Clock
+from postroad.errors import MissingExtra
+from postroad.stores.base import Store
+from postroad.stores.tables import Syntax
+
+
+class MySQL(Store):
+    dialect = "mysql"
+    syntax = Syntax(
+        mark="`",
+        argument="a_",
+        given="given",
+        payload_in={
+            "bytes": "a_payload",
+            "text": "CONVERT(a_payload USING utf8mb4)",
+            "json": "CONVERT(a_payload USING utf8mb4)",
+        },
+        payload_out={"bytes": "{column}", "text": "{column}", "json": "{column}"},
+        id_types={"native": "BINARY(16)", "text": "VARCHAR(64)"},
+        id_in_list={"native": "UNHEX(j.id)", "text": "j.id"},
+    )
+    busy_codes = frozenset({"1205", "1213"})
+    missing_table_codes = frozenset({"1146", "1305"})
+
+    async def lock_migrations(self, connection: AsyncConnection) -> None:
+        await connection.exec_driver_sql("SELECT GET_LOCK('postroad_migration', 60)")
+
+    def for_console(self, statement: str) -> str:
+        if "\nBEGIN\n" not in statement:
+            return super().for_console(statement)
+        return f"DELIMITER //\n{statement.removesuffix(';')}//\nDELIMITER ;"
+
+    def id_in(self, value: uuid.UUID) -> object:
+        return value.bytes
+
+    def id_out(self, value: Any) -> uuid.UUID:
+        return uuid.UUID(bytes=bytes(value)) if len(value) == 16 else uuid.UUID(str(value))
+
+    def time_in(self, value: datetime) -> object:
+        return value.astimezone(UTC).replace(tzinfo=None)
+
+    def code_of(self, error: BaseException) -> str:
+        arguments = (getattr(error, "orig", None) or error).args
+        return str(arguments[0]) if arguments else ""
+
+    def is_disconnect(self, error: SQLAlchemyError) -> bool:
+        return super().is_disconnect(error) or self.code_of(error) in {"2002", "2003", "2006", "2013", "1053"}
+
+
+def open(url: URL, clock: Clock) -> Store:
+    try:
+        engine = create_async_engine(
+            url.set(drivername="mysql+asyncmy"),
+            pool_size=10,
+            max_overflow=20,
+            # Under REPEATABLE READ an empty SKIP LOCKED read blocks inserts until the commit.
+            isolation_level="READ COMMITTED",
+            connect_args={"connect_timeout": 5},
+        )
+    except ModuleNotFoundError:
+        raise MissingExtra("The MySQL driver", "mysql") from None
+    return MySQL(url, engine, clock)

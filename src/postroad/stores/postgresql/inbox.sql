@@ -1,0 +1,109 @@
+-- name: inbox_claim
+-- Rows that are there already, and rows behind a waiting predecessor, are left out: the count tells.
+INSERT INTO {inbox} (consumer_group, event_id, tenant_id, event_type, topic, ordering_key, version, status,
+                     received_at, processed_at)
+SELECT CAST(:group AS varchar), m.event_id, m.tenant_id, m.event_type, m.topic, m.ordering_key, m.version, 1,
+       clock_timestamp(), clock_timestamp()
+  FROM jsonb_to_recordset(CAST(:messages AS jsonb)) AS m(
+         event_id uuid, tenant_id text, event_type text, topic text, ordering_key text, version bigint)
+ WHERE NOT EXISTS (SELECT 1 FROM {inbox} w WHERE w.consumer_group = CAST(:group AS varchar)
+                      AND w.waiting_key = m.ordering_key AND w.version < m.version)
+ON CONFLICT (consumer_group, event_id) DO NOTHING;
+
+-- name: inbox_open
+-- A record that nobody holds, unless there is one; `inbox_take` follows.
+INSERT INTO {inbox} (consumer_group, event_id, tenant_id, event_type, topic, ordering_key, version, status,
+                     received_at, locked_until, message)
+VALUES (:group, :event_id, :tenant_id, :event_type, :topic, :ordering_key, :version, 0,
+        clock_timestamp(), clock_timestamp(), :message)
+ON CONFLICT (consumer_group, event_id) DO NOTHING;
+
+-- name: inbox_lock
+SELECT consumer_group, event_id, tenant_id, event_type, topic, ordering_key, version, status, locked_by,
+       locked_until, epoch, next_retry_at, retry_count, error_msg, received_at, processed_at, message,
+       clock_timestamp() AS read_at,
+       (SELECT MAX(COALESCE(w.next_retry_at, w.locked_until)) FROM {inbox} w
+         WHERE w.consumer_group = i.consumer_group AND w.waiting_key = i.ordering_key AND w.version < i.version
+       ) AS blocked_until
+  FROM {inbox} i
+ WHERE consumer_group = :group AND event_id = :event_id
+   FOR UPDATE;
+
+-- name: inbox_take
+-- waiting_key stays: until this attempt is over, later events of the key must wait.
+UPDATE {inbox}
+   SET status = 0, locked_by = :owner,
+       locked_until = clock_timestamp() + make_interval(secs => CAST(:seconds AS double precision)),
+       epoch = epoch + 1, retry_count = :retry_count, next_retry_at = NULL, processed_at = NULL
+ WHERE consumer_group = :group AND event_id = :event_id;
+
+-- name: inbox_renew
+UPDATE {inbox}
+   SET locked_until = clock_timestamp() + make_interval(secs => CAST(:seconds AS double precision))
+ WHERE consumer_group = :group AND event_id = :event_id AND epoch = :epoch AND status = 0;
+
+-- name: inbox_succeed
+-- Settle by epoch, not by id: a holder that lost its lease must not undo its successor.
+UPDATE {inbox}
+   SET status = 1, processed_at = clock_timestamp(), locked_by = NULL, locked_until = NULL, next_retry_at = NULL,
+       error_msg = NULL, waiting_key = NULL, message = NULL
+ WHERE consumer_group = :group AND event_id = :event_id AND epoch = :epoch AND status = 0;
+
+-- name: inbox_fail
+UPDATE {inbox}
+   SET status = 2, locked_by = NULL, locked_until = NULL, retry_count = :retry_count, error_msg = :error_msg,
+       next_retry_at = CASE WHEN CAST(:after AS double precision) IS NULL THEN NULL
+                       ELSE clock_timestamp() + make_interval(secs => CAST(:after AS double precision)) END,
+       waiting_key = CASE WHEN CAST(:after AS double precision) IS NULL THEN NULL ELSE ordering_key END,
+       processed_at = CASE WHEN CAST(:settled AS boolean) THEN clock_timestamp() END,
+       message = COALESCE(CAST(:message AS bytea), message)
+ WHERE consumer_group = :group AND event_id = :event_id AND epoch = :epoch AND status = 0;
+
+-- name: inbox_fail_first
+-- A failure without a lease: recorded unless somebody has a record of this event already.
+INSERT INTO {inbox} (consumer_group, event_id, tenant_id, event_type, topic, ordering_key, version, status,
+                     received_at, retry_count, error_msg, next_retry_at, waiting_key, processed_at, message)
+VALUES (:group, :event_id, :tenant_id, :event_type, :topic, :ordering_key, :version, 2,
+        clock_timestamp(), :retry_count, :error_msg,
+        CASE WHEN CAST(:after AS double precision) IS NULL THEN NULL
+                       ELSE clock_timestamp() + make_interval(secs => CAST(:after AS double precision)) END,
+        CASE WHEN CAST(:after AS double precision) IS NULL THEN NULL ELSE CAST(:ordering_key AS text) END,
+        CASE WHEN CAST(:settled AS boolean) THEN clock_timestamp() END,
+        :message)
+ON CONFLICT (consumer_group, event_id) DO NOTHING;
+
+-- name: inbox_due
+-- Only what nobody else will deliver again: the message is here. A dead holder's lease counts as due.
+SELECT consumer_group, event_id, tenant_id, event_type, topic, ordering_key, version, status, locked_by,
+       locked_until, epoch, next_retry_at, retry_count, error_msg, received_at, processed_at, message
+  FROM {inbox}
+ WHERE consumer_group = :group AND status <> 1 AND message IS NOT NULL
+   AND ((status = 2 AND next_retry_at <= now()) OR (status = 0 AND locked_until <= now()))
+ ORDER BY version, COALESCE(next_retry_at, locked_until)
+ LIMIT :limit;
+
+-- name: inbox_retry
+-- waiting_key stays as it is: what has gone past a dead event need not wait for its return.
+UPDATE {inbox}
+   SET next_retry_at = clock_timestamp(), retry_count = 0, processed_at = NULL
+ WHERE consumer_group = :group AND event_id = :event_id AND status = 2;
+
+-- name: inbox_discard
+-- Settled by a person with a "no"; later events of the key may go on.
+UPDATE {inbox}
+   SET next_retry_at = NULL, processed_at = clock_timestamp(), waiting_key = NULL
+ WHERE consumer_group = :group AND event_id = :event_id AND status = 2;
+
+-- name: inbox_prune
+-- now() and not clock_timestamp(): only a stable function can be looked up in the index.
+WITH old AS MATERIALIZED (
+  SELECT consumer_group, event_id FROM {inbox}
+   WHERE status = 1 AND processed_at < now() - make_interval(secs => CAST(:older_than AS double precision))
+   ORDER BY processed_at LIMIT :limit
+     FOR UPDATE SKIP LOCKED)
+DELETE FROM {inbox} i USING old WHERE i.consumer_group = old.consumer_group AND i.event_id = old.event_id;
+
+-- name: handler_declare
+INSERT INTO {handlers} (consumer_group, event_type, first_seen, last_seen)
+VALUES (:group, :event_type, clock_timestamp(), clock_timestamp())
+ON CONFLICT (consumer_group, event_type) DO UPDATE SET last_seen = EXCLUDED.last_seen;

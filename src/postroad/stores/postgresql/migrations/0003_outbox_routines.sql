@@ -1,0 +1,41 @@
+-- The relay looks only at what is not sent yet: shard by shard, key by key, each key in order.
+CREATE INDEX {unsent_index} ON {delivery} ({shard}, {ordering_key}, {delivery_version}) WHERE {state} <> 'SENT';
+
+-- next
+CREATE INDEX {sent_index} ON {delivery} ({published_at}) WHERE {state} = 'SENT';
+
+-- next
+INSERT INTO {shards} (outbox, shard) SELECT {outbox_literal}, n FROM generate_series(0, 255) AS n;
+
+-- next
+-- Writes an event and gives it its version. The counter row stays locked until the commit, so no lower version
+-- can become visible after a higher one. An event id that is already there is left as it is.
+CREATE FUNCTION {add}(
+  a_event_id {id_type}, a_topic text, a_event_type text, a_aggregate_type text, a_aggregate_id text,
+  a_ordering_key text, a_shard int, a_version bigint, a_schema_version int, a_payload bytea,
+  a_content_type text, a_tenant_id text, a_correlation_id text, a_causation_id text, a_attributes text,
+  a_occurred_at timestamptz, a_deliver_at timestamptz
+) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+  given bigint;
+BEGIN
+  IF EXISTS (SELECT 1 FROM {outbox} WHERE {event_id} = a_event_id) THEN
+    RETURN NULL;
+  END IF;
+  INSERT INTO {versions} AS v (aggregate_type, aggregate_id, version)
+  VALUES (a_aggregate_type, a_aggregate_id, COALESCE(a_version, 1))
+  ON CONFLICT (aggregate_type, aggregate_id) DO UPDATE SET version = COALESCE(a_version, v.version + 1)
+   WHERE COALESCE(a_version, v.version + 1) > v.version
+  RETURNING version INTO given;
+  IF given IS NULL THEN
+    RAISE EXCEPTION 'postroad: version conflict' USING ERRCODE = 'PRVER';
+  END IF;
+  INSERT INTO {outbox} ({event_id}, {topic}, {event_type}, {aggregate_type}, {aggregate_id}, {version},
+    {schema_version}, {payload}, {content_type}, {tenant_id}, {correlation_id}, {causation_id}, {attributes},
+    {occurred_at}, {deliver_at}{delivery_columns})
+  VALUES (a_event_id, a_topic, a_event_type, a_aggregate_type, a_aggregate_id, given,
+    a_schema_version, {payload_in}, a_content_type, a_tenant_id, a_correlation_id, a_causation_id, a_attributes,
+    a_occurred_at, a_deliver_at{delivery_values});
+  {insert_delivery}
+  RETURN given;
+END $$;

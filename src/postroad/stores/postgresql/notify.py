@@ -1,0 +1,59 @@
+"""LISTEN and NOTIFY, each on a connection of its own. Only a wake-up: it may be lost, polling goes on."""
+
+import logging
+import time
+from collections.abc import Callable
+
+import psycopg
+from psycopg import sql
+from sqlalchemy.engine import URL
+
+from postroad.clock import Clock
+from postroad.stores.base import Notifier
+
+log = logging.getLogger("postroad.wakeup")
+
+_PAUSE = 1.0
+
+
+class PostgreSQLNotifier(Notifier):
+    def __init__(self, url: URL, channel: str) -> None:
+        self._url, self._channel = url, channel
+        self._connection: psycopg.Connection | None = None
+        self._not_before = 0.0
+
+    def notify(self) -> None:
+        if time.monotonic() < self._not_before:
+            return
+        try:
+            if self._connection is None:
+                self._connection = psycopg.connect(_conninfo(self._url), autocommit=True, connect_timeout=5)
+            self._connection.execute(sql.SQL("NOTIFY {}").format(sql.Identifier(self._channel)))
+        except psycopg.Error:
+            # The relays find the event by polling; do not hammer a database that is in trouble.
+            self.close()
+            self._not_before = time.monotonic() + _PAUSE
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+async def watch(url: URL, channel: str, wake: Callable[[], None], clock: Clock) -> None:
+    while True:
+        try:
+            connection = await psycopg.AsyncConnection.connect(_conninfo(url), autocommit=True, connect_timeout=5)
+            async with connection:
+                await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
+                # What was notified while we were away is lost: look for ourselves.
+                wake()
+                async for _ in connection.notifies():
+                    wake()
+        except psycopg.Error as error:
+            log.debug("listening on %s broke off (%s); polling goes on", channel, type(error).__name__)
+        await clock.sleep(_PAUSE)
+
+
+def _conninfo(url: URL) -> str:
+    return url.set(drivername="postgresql").render_as_string(hide_password=False)

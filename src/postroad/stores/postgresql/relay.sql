@@ -1,0 +1,103 @@
+-- name: lease_renew
+UPDATE {shards} SET expires_at = clock_timestamp() + make_interval(secs => :ttl)
+ WHERE outbox = :outbox_name AND token = :token;
+
+-- name: lease_free
+SELECT shard FROM {shards}
+ WHERE outbox = :outbox_name AND (token IS NULL OR expires_at <= clock_timestamp())
+ ORDER BY shard LIMIT :most FOR UPDATE SKIP LOCKED;
+
+-- name: lease_take
+UPDATE {shards}
+   SET owner = :owner, token = :token, epoch = epoch + 1, expires_at = clock_timestamp() + make_interval(secs => :ttl)
+ WHERE outbox = :outbox_name AND shard = ANY(CAST(:shards AS smallint[]));
+
+-- name: lease_release
+UPDATE {shards} SET owner = NULL, token = NULL, expires_at = NULL
+ WHERE outbox = :outbox_name AND token = :token AND shard = ANY(CAST(:shards AS smallint[]));
+
+-- name: relays_alive
+SELECT count(*) AS alive FROM {workers}
+ WHERE kind = 'relay' AND detail = :outbox_name AND seen_at > clock_timestamp() - make_interval(secs => :ttl);
+
+-- name: read_due
+-- Key heads by skip-scan: one index probe per key, however long its backlog. A head that is parked or waits for
+-- its next attempt holds back its key and is still listed, so that the reader's cursor passes it.
+WITH RECURSIVE keys AS (
+  SELECT s.shard, 1 AS depth, (
+           SELECT d.{ordering_key} FROM {delivery} d
+            WHERE d.{shard} = s.shard AND d.{state} <> 'SENT' AND d.{ordering_key} > s.after
+            ORDER BY d.{ordering_key} LIMIT 1) AS ordering_key
+    FROM unnest(CAST(:shards AS smallint[]), CAST(:after AS text[])) AS s(shard, after)
+  UNION ALL
+  SELECT k.shard, k.depth + 1, (
+           SELECT d.{ordering_key} FROM {delivery} d
+            WHERE d.{shard} = k.shard AND d.{state} <> 'SENT' AND d.{ordering_key} > k.ordering_key
+            ORDER BY d.{ordering_key} LIMIT 1)
+    FROM keys k WHERE k.ordering_key IS NOT NULL AND k.depth < :depth
+), heads AS MATERIALIZED (
+  SELECT k.shard, k.ordering_key, h.version,
+         h.state <> 'FAILED' AND (h.next_attempt_at IS NULL OR h.next_attempt_at <= clock_timestamp()) AS due
+    FROM keys k
+    CROSS JOIN LATERAL (
+      SELECT d.{delivery_version} AS version, d.{state} AS state, d.{next_attempt_at} AS next_attempt_at FROM {delivery} d
+       WHERE d.{shard} = k.shard AND d.{ordering_key} = k.ordering_key AND d.{state} <> 'SENT'
+       ORDER BY d.{delivery_version} LIMIT 1) h
+   WHERE k.ordering_key IS NOT NULL
+)
+SELECT h.shard, h.ordering_key, r.*
+  FROM heads h
+  LEFT JOIN LATERAL (
+    SELECT {o}.{event_id} AS event_id, d.{state} AS state, d.{attempts} AS attempts, {o}.{version} AS version,
+           {o}.{topic} AS topic, {o}.{event_type} AS event_type, {o}.{aggregate_type} AS aggregate_type,
+           {o}.{aggregate_id} AS aggregate_id, {o}.{schema_version} AS schema_version, {payload_out} AS payload,
+           {o}.{content_type} AS content_type, {o}.{tenant_id} AS tenant_id, {o}.{correlation_id} AS correlation_id,
+           {o}.{causation_id} AS causation_id, {o}.{attributes} AS attributes, {o}.{occurred_at} AS occurred_at,
+           {o}.{deliver_at} AS deliver_at
+      FROM {delivery} d {join_facts}
+     WHERE h.due AND d.{shard} = h.shard AND d.{ordering_key} = h.ordering_key AND d.{state} <> 'SENT'
+     ORDER BY d.{delivery_version}
+     LIMIT GREATEST(1, :most / GREATEST(1, (SELECT count(*) FROM heads x WHERE x.due)))
+  ) r ON true
+ ORDER BY h.shard, h.ordering_key, r.version;
+
+-- name: mark_sent
+-- Settle by lease, not by id alone: a slow relay must not undo what its successor did.
+UPDATE {delivery}
+   SET {state} = 'SENT', {published_at} = clock_timestamp(), {last_error} = NULL
+ WHERE {state} <> 'SENT' AND {delivery_event_id} = ANY (ARRAY(
+   SELECT {id_in_list}
+     FROM unnest(CAST(:ids AS text[]), CAST(:shards AS smallint[]), CAST(:epochs AS bigint[])) AS j(id, shard, epoch)
+     JOIN {shards} l ON l.outbox = :outbox_name AND l.shard = j.shard AND l.epoch = j.epoch AND l.token = :token));
+
+-- name: mark_failed
+UPDATE {delivery} AS d
+   SET {state} = CAST(:state AS text), {attempts} = {attempts} + 1, {last_error} = :error,
+       {next_attempt_at} = clock_timestamp() + make_interval(secs => CAST(:wait AS double precision))
+  FROM {shards} l
+ WHERE d.{delivery_event_id} = :event_id AND d.{state} <> 'SENT'
+   AND l.outbox = :outbox_name AND l.shard = d.{shard} AND l.token = :token AND l.epoch = :epoch;
+
+-- name: unsharded
+-- Rows that other programs wrote into an adopted table: they lack what only Postroad knows.
+SELECT d.{delivery_event_id} AS event_id, {o}.{aggregate_type} AS aggregate_type, {o}.{aggregate_id} AS aggregate_id,
+       d.{delivery_version} AS version
+  FROM {delivery} d {join_facts}
+ WHERE d.{shard} IS NULL AND d.{state} <> 'SENT' ORDER BY {o}.{occurred_at}, d.{delivery_event_id} LIMIT :most FOR UPDATE OF d SKIP LOCKED;
+
+-- name: version_next
+INSERT INTO {versions} (aggregate_type, aggregate_id, version) VALUES (:aggregate_type, :aggregate_id, 1)
+ON CONFLICT (aggregate_type, aggregate_id) DO UPDATE SET version = {versions}.version + 1;
+
+-- name: prune_sent
+DELETE FROM {delivery} WHERE {delivery_event_id} IN (
+  SELECT d.{delivery_event_id} FROM {delivery} d
+   WHERE d.{state} = 'SENT' AND d.{published_at} < clock_timestamp() - make_interval(secs => :older_than)
+   ORDER BY d.{published_at} LIMIT :most FOR UPDATE SKIP LOCKED);
+
+-- name: prune_facts
+-- Only with the append-only layout, before `prune_sent`: the facts of the same deliveries.
+DELETE FROM {outbox} WHERE {event_id} IN (
+  SELECT d.{delivery_event_id} FROM {delivery} d
+   WHERE d.{state} = 'SENT' AND d.{published_at} < clock_timestamp() - make_interval(secs => :older_than)
+   ORDER BY d.{published_at} LIMIT :most);

@@ -1,0 +1,57 @@
+"""Named SQL. A store's `-- name:` files, completed by the shared ones where one text serves all."""
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+
+from postroad.errors import ConfigurationError
+
+_NAME = re.compile(r"^-- name: (\w+)[ \t]*$", re.MULTILINE)
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
+_PARAMETER = re.compile(r"(?<![:\w]):(\w+)")
+
+
+@cache
+def load(dialect: str) -> Mapping[str, str]:
+    """All of a store's statements by name, still with their `{table}` and `{column}` placeholders."""
+    found: dict[str, str] = {}
+    for folder in ("shared", dialect):
+        for file in sorted(resources.files(__package__).joinpath(folder).iterdir(), key=lambda f: f.name):
+            if file.name.endswith(".sql"):
+                found |= parse(file.read_text(encoding="utf-8"))
+    return found
+
+
+def parse(text: str) -> dict[str, str]:
+    parts = _NAME.split(text)
+    return {name: body.strip().removesuffix(";") for name, body in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+def fill(sql: str, names: Mapping[str, str]) -> str:
+    """Put quoted identifiers in for the placeholders."""
+
+    def substitute(match: re.Match[str]) -> str:
+        try:
+            return names[match[1]]
+        except KeyError:
+            raise ConfigurationError(f"SQL placeholder {{{match[1]}}} has no name to stand for.") from None
+
+    return _PLACEHOLDER.sub(substitute, sql)
+
+
+def parameters(sql: str) -> tuple[str, ...]:
+    """The `:name` parameters in order of first use."""
+    return tuple(dict.fromkeys(_PARAMETER.findall(_without_literals(sql))))
+
+
+def restyle(sql: str, style: str) -> str:
+    """`:name` parameters as `%(name)s` (pyformat) or `$1` (numbered, in the order of `parameters`)."""
+    order = {name: position for position, name in enumerate(parameters(sql), 1)}
+    if style == "numbered":
+        return _PARAMETER.sub(lambda match: f"${order[match[1]]}", sql)
+    return _PARAMETER.sub(lambda match: f"%({match[1]})s", sql.replace("%", "%%"))
+
+
+def _without_literals(sql: str) -> str:
+    return re.sub(r"'[^']*'", "''", re.sub(r"--[^\n]*", "", sql))

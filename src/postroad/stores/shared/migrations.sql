@@ -1,0 +1,5 @@
+-- name: migrations_applied
+SELECT name, target FROM {migrations};
+
+-- name: migration_record
+INSERT INTO {migrations} (name, target, applied_at) VALUES (:name, :target, :now);

@@ -1,0 +1,17 @@
+-- name: lease_held
+SELECT shard, epoch FROM {shards} WHERE outbox = :outbox_name AND token = :token ORDER BY shard;
+
+-- name: assign_shard
+UPDATE {delivery} SET {shard} = :shard, {ordering_key} = :ordering_key, {delivery_version} = :version
+ WHERE {delivery_event_id} = :event_id AND {shard} IS NULL;
+
+-- name: unsent_exists
+-- A parked event waits for a person, and what stands behind it waits with it.
+SELECT 1 AS found FROM {delivery} d {join_facts}
+ WHERE d.{state} IN ('NEW', 'RETRY') AND {o}.{occurred_at} <= :written_by
+   AND NOT EXISTS (SELECT 1 FROM {delivery} f
+                    WHERE f.{shard} = d.{shard} AND f.{ordering_key} = d.{ordering_key} AND f.{state} = 'FAILED')
+ LIMIT 1;
+
+-- name: version_read
+SELECT version FROM {versions} WHERE aggregate_type = :aggregate_type AND aggregate_id = :aggregate_id;

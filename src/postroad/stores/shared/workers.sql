@@ -1,0 +1,2 @@
+-- name: worker_gone
+DELETE FROM {workers} WHERE id = :id;

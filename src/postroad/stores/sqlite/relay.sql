@@ -1,0 +1,98 @@
+-- name: lease_renew
+UPDATE {shards} SET expires_at = postroad_in(:ttl) WHERE outbox = :outbox_name AND token = :token;
+
+-- name: lease_free
+SELECT shard FROM {shards}
+ WHERE outbox = :outbox_name AND (token IS NULL OR expires_at <= postroad_now())
+ ORDER BY shard LIMIT :most;
+
+-- name: lease_take
+UPDATE {shards} SET owner = :owner, token = :token, epoch = epoch + 1, expires_at = postroad_in(:ttl)
+ WHERE outbox = :outbox_name AND shard IN (SELECT value FROM json_each(:shards));
+
+-- name: lease_release
+UPDATE {shards} SET owner = NULL, token = NULL, expires_at = NULL
+ WHERE outbox = :outbox_name AND token = :token AND shard IN (SELECT value FROM json_each(:shards));
+
+-- name: relays_alive
+SELECT count(*) AS alive FROM {workers} WHERE kind = 'relay' AND detail = :outbox_name AND seen_at > postroad_in(-:ttl);
+
+-- name: read_due
+-- Key heads by skip-scan: one index probe per key, however long its backlog. A head that is parked or waits for
+-- its next attempt holds back its key and is still listed, so that the reader's cursor passes it.
+WITH RECURSIVE keys(shard, depth, ordering_key) AS (
+  SELECT s.value, 1, (
+           SELECT d.{ordering_key} FROM {delivery} d
+            WHERE d.{shard} = s.value AND d.{state} <> 'SENT' AND d.{ordering_key} > a.value
+            ORDER BY d.{ordering_key} LIMIT 1)
+    FROM json_each(:shards) s JOIN json_each(:after) a ON a.key = s.key
+  UNION ALL
+  SELECT k.shard, k.depth + 1, (
+           SELECT d.{ordering_key} FROM {delivery} d
+            WHERE d.{shard} = k.shard AND d.{state} <> 'SENT' AND d.{ordering_key} > k.ordering_key
+            ORDER BY d.{ordering_key} LIMIT 1)
+    FROM keys k WHERE k.ordering_key IS NOT NULL AND k.depth < :depth
+), firsts AS MATERIALIZED (
+  SELECT k.shard, k.ordering_key, (
+           SELECT d.{delivery_version} FROM {delivery} d
+            WHERE d.{shard} = k.shard AND d.{ordering_key} = k.ordering_key AND d.{state} <> 'SENT'
+            ORDER BY d.{delivery_version} LIMIT 1) AS version
+    FROM keys k WHERE k.ordering_key IS NOT NULL
+), heads AS MATERIALIZED (
+  SELECT f.shard, f.ordering_key, f.version,
+         d.{state} <> 'FAILED' AND (d.{next_attempt_at} IS NULL OR d.{next_attempt_at} <= postroad_now()) AS due
+    FROM firsts f
+    CROSS JOIN {delivery} d ON d.{shard} = f.shard AND d.{ordering_key} = f.ordering_key
+     AND d.{delivery_version} = f.version AND d.{state} <> 'SENT'
+)
+SELECT h.shard, h.ordering_key, {o}.{event_id} AS event_id, d.{state} AS state, d.{attempts} AS attempts,
+       {o}.{version} AS version, {o}.{topic} AS topic, {o}.{event_type} AS event_type,
+       {o}.{aggregate_type} AS aggregate_type, {o}.{aggregate_id} AS aggregate_id,
+       {o}.{schema_version} AS schema_version, {payload_out} AS payload, {o}.{content_type} AS content_type,
+       {o}.{tenant_id} AS tenant_id, {o}.{correlation_id} AS correlation_id, {o}.{causation_id} AS causation_id,
+       {o}.{attributes} AS attributes, {o}.{occurred_at} AS occurred_at, {o}.{deliver_at} AS deliver_at
+  FROM heads h
+  LEFT JOIN {delivery} d
+    ON h.due AND d.{shard} = h.shard AND d.{ordering_key} = h.ordering_key AND d.{state} <> 'SENT'
+   AND d.{delivery_version} >= h.version
+   AND d.{delivery_version} < h.version + MAX(1, :most / MAX(1, (SELECT count(*) FROM heads x WHERE x.due)))
+  {join_facts}
+ ORDER BY h.shard, h.ordering_key, d.{delivery_version};
+
+-- name: mark_sent
+-- Settle by lease, not by id alone: a slow relay must not undo what its successor did.
+UPDATE {delivery}
+   SET {state} = 'SENT', {published_at} = postroad_now(), {last_error} = NULL
+ WHERE {state} <> 'SENT' AND {delivery_event_id} IN (
+   SELECT i.value
+     FROM json_each(:ids) i
+     JOIN json_each(:shards) s ON s.key = i.key
+     JOIN json_each(:epochs) e ON e.key = i.key
+     JOIN {shards} l ON l.outbox = :outbox_name AND l.shard = s.value AND l.epoch = e.value AND l.token = :token);
+
+-- name: mark_failed
+UPDATE {delivery} AS d
+   SET {state} = :state, {attempts} = {attempts} + 1, {last_error} = :error, {next_attempt_at} = postroad_in(:wait)
+  FROM {shards} l
+ WHERE d.{delivery_event_id} = :event_id AND d.{state} <> 'SENT'
+   AND l.outbox = :outbox_name AND l.shard = d.{shard} AND l.token = :token AND l.epoch = :epoch;
+
+-- name: unsharded
+SELECT d.{delivery_event_id} AS event_id, {o}.{aggregate_type} AS aggregate_type, {o}.{aggregate_id} AS aggregate_id,
+       d.{delivery_version} AS version
+  FROM {delivery} d {join_facts}
+ WHERE d.{shard} IS NULL AND d.{state} <> 'SENT' ORDER BY {o}.{occurred_at}, d.{delivery_event_id} LIMIT :most;
+
+-- name: version_next
+INSERT INTO {versions} (aggregate_type, aggregate_id, version) VALUES (:aggregate_type, :aggregate_id, 1)
+ON CONFLICT (aggregate_type, aggregate_id) DO UPDATE SET version = {versions}.version + 1;
+
+-- name: prune_sent
+DELETE FROM {delivery} WHERE {delivery_event_id} IN (
+  SELECT d.{delivery_event_id} FROM {delivery} d
+   WHERE d.{state} = 'SENT' AND d.{published_at} < postroad_in(-:older_than) ORDER BY d.{published_at} LIMIT :most);
+
+-- name: prune_facts
+DELETE FROM {outbox} WHERE {event_id} IN (
+  SELECT d.{delivery_event_id} FROM {delivery} d
+   WHERE d.{state} = 'SENT' AND d.{published_at} < postroad_in(-:older_than) ORDER BY d.{published_at} LIMIT :most);

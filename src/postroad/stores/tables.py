@@ -1,0 +1,125 @@
+"""How an outbox table is called and laid out: ours, or one that was there before us."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from postroad.errors import ConfigurationError
+from postroad.naming import check_identifier
+
+FACTS: Final = (
+    "event_id", "topic", "event_type", "aggregate_type", "aggregate_id", "version", "schema_version", "payload",
+    "content_type", "tenant_id", "correlation_id", "causation_id", "attributes", "occurred_at", "created_at",
+    "deliver_at",
+)  # fmt: skip
+DELIVERY: Final = ("ordering_key", "shard", "state", "attempts", "next_attempt_at", "last_error", "published_at")
+COLUMNS: Final = (*FACTS, *DELIVERY)
+
+
+@dataclass(frozen=True)
+class OutboxTable:
+    """One outbox table of a service.
+
+    `columns` maps our names to the table's own where they differ; `postroad db adopt` prints the map
+    for an existing table. `append_only` keeps the delivery state in `<name>_delivery`.
+    """
+
+    name: str = "postroad_outbox"
+    columns: Mapping[str, str] = field(default_factory=dict)
+    append_only: bool = False
+    topic: str = ""
+    """Where rows go that other programs wrote without a topic."""
+    payload: str = "bytes"
+    """What the payload column holds: bytes, text or json."""
+    ids: str = "native"
+    """What the event id column holds: native (uuid, or 16 bytes) or text."""
+
+    def __post_init__(self) -> None:
+        check_identifier(self.name)
+        for ours, theirs in self.columns.items():
+            if ours not in COLUMNS:
+                raise ConfigurationError(f"Outbox {self.name}: there is no column {ours!r}; known: {', '.join(COLUMNS)}.")
+            check_identifier(theirs)
+        if self.payload not in ("bytes", "text", "json"):
+            raise ConfigurationError(f"Outbox {self.name}: payload is {self.payload!r}; it can be bytes, text or json.")
+        if self.ids not in ("native", "text"):
+            raise ConfigurationError(f"Outbox {self.name}: ids is {self.ids!r}; it can be native or text.")
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    @property
+    def delivery(self) -> str:
+        return f"{self.name}_delivery" if self.append_only else self.name
+
+    @property
+    def channel(self) -> str:
+        """The NOTIFY channel that wakes this outbox's relays."""
+        return self.name.replace(".", "_")
+
+
+DEFAULT_OUTBOX: Final = OutboxTable()
+
+
+@dataclass(frozen=True)
+class Syntax:
+    """What differs between the databases in the text of an outbox's statements."""
+
+    mark: str
+    """The quotation mark of identifiers."""
+    argument: str
+    """How the add routine names its arguments: `a_topic` or `NEW.topic`."""
+    given: str
+    """The version that the add routine has just allocated."""
+    payload_in: Mapping[str, str]
+    payload_out: Mapping[str, str]
+    id_types: Mapping[str, str]
+    id_in_list: Mapping[str, str]
+
+    def quote(self, identifier: str) -> str:
+        return ".".join(f"{self.mark}{part}{self.mark}" for part in identifier.split("."))
+
+
+def outbox_names(table: OutboxTable, syntax: Syntax) -> dict[str, str]:
+    """What the placeholders in an outbox's statements and migrations stand for."""
+    quote = syntax.quote
+    names = {column: quote(table.columns.get(column, column)) for column in COLUMNS}
+    names |= {"delivery_event_id": names["event_id"], "delivery_version": names["version"]}
+    if table.append_only:
+        own = ("event_id", "version")
+        names |= {column: quote(column) for column in DELIVERY} | {f"delivery_{c}": quote(c) for c in own}
+    return names | _layout(table, syntax, names) | {
+        "outbox": quote(table.name),
+        "delivery": quote(table.delivery),
+        "add": quote(f"{table.name}_add"),
+        "outbox_literal": f"'{table.name}'",
+        "unsent_index": quote(f"{table.channel}_unsent"),
+        "sent_index": quote(f"{table.channel}_sent"),
+        "payload_in": syntax.payload_in[table.payload],
+        "payload_out": syntax.payload_out[table.payload].format(column=names["payload"]),
+        "given": syntax.given,
+        "add_trigger": quote(f"{table.channel}_add_trigger"),
+        "id_type": syntax.id_types[table.ids],
+        "id_in_list": syntax.id_in_list[table.ids],
+    }  # fmt: skip
+
+
+def _layout(table: OutboxTable, syntax: Syntax, names: Mapping[str, str]) -> dict[str, str]:
+    """Delivery state in the event's row, or beside it in a table of its own."""
+    values = f"{syntax.argument}ordering_key, {syntax.argument}shard"
+    columns = f"{names['ordering_key']}, {names['shard']}"
+    if not table.append_only:
+        return {
+            "o": "d", "join_facts": "",
+            "delivery_columns": f", {columns}", "delivery_values": f", {values}", "insert_delivery": "",
+        }  # fmt: skip
+    quote = syntax.quote
+    own = f"{names['delivery_event_id']}, {names['delivery_version']}"
+    return {
+        "o": "o",
+        "join_facts": f"LEFT JOIN {quote(table.name)} o ON o.{names['event_id']} = d.{names['delivery_event_id']}",
+        "delivery_columns": "",
+        "delivery_values": "",
+        "insert_delivery": f"INSERT INTO {quote(table.delivery)} ({own}, {columns}) "
+        f"VALUES ({syntax.argument}event_id, {syntax.given}, {values});",
+    }

@@ -1,0 +1,218 @@
+"""One piece of work after the other: handle, record, give the verdict."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Hashable, Sequence
+from typing import Final
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from postroad.clock import Clock
+from postroad.errors import BrokerError, LeaseLost, StoreError, UnknownEventType
+from postroad.inbox import Acquired, AcquireState, Inbox, Lease, Status
+from postroad.inbox.inbox import conflict
+from postroad.inbox.record import RECHECK
+from postroad.inbox.transaction import handling
+from postroad.retry import Ack, Dead, Retry, decide, describe
+from postroad.subscriber.intake import Foreign, Item, Poison, Ready
+from postroad.subscriber.options import Statistics, SubscriberOptions
+from postroad.subscriber.report import Occasionally, failure, identity
+
+_OUTAGE_WAIT: Final = 0.5
+_LONGEST_OUTAGE_WAIT: Final = 30.0
+_log = logging.getLogger("postroad")
+
+
+class _NotFresh(Exception):
+    """Rolls back: there is a record already, or an earlier event of the key must come first."""
+
+
+class Handling:
+    def __init__(
+        self,
+        inbox: Inbox,
+        group: str,
+        options: SubscriberOptions,
+        clock: Clock,
+        randomness: random.Random,
+        road: object,
+    ) -> None:
+        self._inbox, self._group, self._options = inbox, group, options
+        self._clock, self._randomness, self._road = clock, randomness, road
+        self._outages = 0
+        self._occasionally = Occasionally(clock)
+        self.statistics = Statistics()
+
+    async def handle(self, items: Sequence[Item]) -> dict[Hashable, float]:
+        """Settles every item. What is returned: the lanes that must wait now, and for how many seconds."""
+        ready = [item for item in items if isinstance(item, Ready)]
+        if len(ready) > 1 and await self._together(ready):
+            return {}
+        waits: dict[Hashable, float] = {}
+        for item in items:
+            if item.lane in waits:
+                await self.give_back(item, waits[item.lane])
+            elif (wait := await self._alone(item)) is not None:
+                waits[item.lane] = wait
+        return waits
+
+    async def give_back(self, item: Item, after: float) -> float:
+        await self._settle(item.delivery.retry(after))
+        return after
+
+    # -- several in one transaction ----------------------------------------------------------------------
+
+    async def _together(self, items: Sequence[Ready]) -> bool:
+        """All of them with one commit, or none: then they are handled one by one, which finds the culprit."""
+        try:
+            await self._first_attempt(items)
+        except Exception as error:
+            _log.debug("%d events could not share a commit: %s", len(items), describe(error))
+            return False
+        for item in items:
+            await self._handled(item)
+        return True
+
+    async def _first_attempt(self, items: Sequence[Ready]) -> None:
+        """Records, effects and follow-up events in one transaction. Raises _NotFresh if one is known already."""
+        async with handling(self._inbox.store) as session:
+            messages = [item.message for item in items]
+            if not await self._inbox.claim(await session.connection(), self._group, messages):
+                raise _NotFresh
+            await self._run(items, session)
+
+    async def _run(self, items: Sequence[Ready], session: AsyncSession) -> None:
+        if items[0].handler.batch is not None:
+            events, messages = [item.event for item in items], [item.message for item in items]
+            await items[0].handler(events, messages, session, self._road)
+            return
+        for item in items:
+            await item.handler([item.event], [item.message], session, self._road)
+
+    # -- one by one --------------------------------------------------------------------------------------
+
+    async def _alone(self, item: Item) -> float | None:
+        """None: settled, and its key goes on. Else given back, and its key waits as long."""
+        try:
+            match item:
+                case Foreign():
+                    self.statistics.skipped += 1
+                    return await self._settle(item.delivery.ack())
+                case Poison():
+                    return await self._bury(item)
+                case Ready():
+                    return await self._attempt(item)
+        except StoreError as error:
+            return await self._sit_out(item, error)
+
+    async def _attempt(self, item: Ready) -> float | None:
+        try:
+            await self._first_attempt([item])
+        except _NotFresh:
+            return await self._known_before(item)
+        except StoreError:
+            raise
+        except Exception as error:
+            return await self._failed(item, error, 1, None)
+        return await self._handled(item)
+
+    async def _known_before(self, item: Ready) -> float | None:
+        acquired = await self._inbox.try_acquire(
+            self._group, item.message, self._options.lock_ttl, revive=True
+        )
+        match acquired.state:
+            case AcquireState.REPLAY_SUCCEEDED | AcquireState.STOPPED:
+                return await self._duplicate(item)
+            case AcquireState.CONFLICT:
+                return await self._dead(item, describe(conflict(item.message, acquired.record)))
+            case AcquireState.IN_PROGRESS:
+                # Never acknowledged: the attempt that is under way may still fail.
+                return await self.give_back(item, acquired.wait or RECHECK)
+        return await self._again(item, acquired)
+
+    async def _again(self, item: Ready, acquired: Acquired) -> float | None:
+        assert acquired.lease is not None
+        try:
+            await self._inbox.attempt(
+                acquired.lease, lambda session: self._run([item], session), self._options.lock_ttl
+            )
+        except LeaseLost as error:
+            _log.warning("%s", error, extra=identity(item.message, self._group))
+            return await self.give_back(item, RECHECK)
+        except StoreError:
+            raise
+        except Exception as error:
+            return await self._failed(item, error, acquired.retry_count + 1, acquired.lease)
+        return await self._handled(item)
+
+    # -- verdicts ----------------------------------------------------------------------------------------
+
+    async def _handled(self, item: Ready) -> None:
+        self._outages = 0
+        self.statistics.handled += 1
+        await self._settle(item.delivery.ack())
+
+    async def _duplicate(self, item: Ready | Poison) -> None:
+        self.statistics.duplicates += 1
+        await self._settle(item.delivery.ack())
+
+    async def _failed(self, item: Ready, error: Exception, failures: int, lease: Lease | None) -> float | None:
+        """Recorded first, so that a crash before the verdict costs a delivery and not the record."""
+        self.statistics.failed += 1
+        decision = decide(error, failures, self._options.backoff)
+        recorded = await self._inbox.mark_failed(
+            self._group, item.message, error, decision, lease=lease, failures=failures
+        )
+        if not recorded:
+            # Somebody else is at it, or done with it: the next delivery will see.
+            return await self.give_back(item, RECHECK)
+        level, text = failure(
+            item.message, item.handler, error, failures, self._options.backoff, decision, self._clock.now()
+        )
+        _log.log(level, "%s", text, extra=identity(item.message, self._group))
+        _log.debug("traceback of %s", item.message.id, exc_info=error)
+        match decision:
+            case Retry(after=after):
+                return await self.give_back(item, after)
+            case Ack():
+                return await self._settle(item.delivery.ack())
+            case Dead(reason=reason):
+                return await self._dead(item, reason)
+
+    async def _bury(self, item: Poison) -> None:
+        reason = describe(item.error)
+        if item.message is not None:
+            verdict = Dead(reason)
+            recorded = await self._inbox.mark_failed(self._group, item.message, item.error, verdict)
+            record = None if recorded else await self._inbox.find(self._group, item.message.id)
+            if record and record.status is Status.SUCCEEDED:
+                return await self._duplicate(item)
+        missing = isinstance(item.error, UnknownEventType)
+        if not missing or self._occasionally(reason):
+            which = item.message.id if item.message else "a message without an id"
+            text = "%s goes from group %s to the dead letters: %s"
+            _log.error(text, which, self._group, reason, extra=identity(item.message, self._group))
+        return await self._dead(item, reason)
+
+    async def _dead(self, item: Item, reason: str) -> None:
+        self.statistics.dead += 1
+        await self._settle(item.delivery.dead(reason))
+
+    async def _sit_out(self, item: Item, error: StoreError) -> float:
+        """The store is not the message's fault: no attempt is burnt, the wait grows while the trouble lasts."""
+        wait = min(_LONGEST_OUTAGE_WAIT, _OUTAGE_WAIT * 2 ** min(self._outages, 16))
+        self._outages += 1
+        if self._occasionally("store"):
+            _log.warning("group %s waits for its database: %s", self._group, error)
+        # Spread out, so that all that were given back do not come again in the same moment.
+        return await self.give_back(item, wait * self._randomness.uniform(0.5, 1.0))
+
+    async def _settle(self, verdict: Awaitable[None]) -> None:
+        try:
+            # Shielded: a verdict that was begun is given, whoever stops us.
+            await asyncio.shield(verdict)
+        except BrokerError as error:
+            # The broker will deliver it again, and the record will tell.
+            if self._occasionally("broker"):
+                _log.warning("group %s could not give its verdict: %s", self._group, error)

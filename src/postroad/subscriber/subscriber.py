@@ -1,0 +1,146 @@
+"""One consumer group at work: receive, sort into lanes, hand out, and give back what is not finished."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Sequence
+from typing import Final
+
+from postroad.brokers.base import Broker, Delivery, Receiver
+from postroad.clock import Clock, SystemClock
+from postroad.codec.upcast import Upcasters
+from postroad.errors import BrokerUnavailable, StoreError
+from postroad.handlers import Registry
+from postroad.inbox import Inbox
+from postroad.subscriber.handling import Handling
+from postroad.subscriber.intake import Intake, Item
+from postroad.subscriber.lanes import Lanes
+from postroad.subscriber.options import Statistics, SubscriberOptions
+from postroad.subscriber.report import Occasionally
+
+_SHORTEST_PAUSE: Final = 0.5
+_LONGEST_PAUSE: Final = 30.0
+_log = logging.getLogger("postroad")
+
+
+class Subscriber:
+    def __init__(
+        self,
+        broker: Broker,
+        inbox: Inbox,
+        registry: Registry,
+        upcasters: Upcasters,
+        group: str,
+        *,
+        options: SubscriberOptions | None = None,
+        clock: Clock | None = None,
+        randomness: random.Random | None = None,
+        road: object = None,
+    ) -> None:
+        self.group, self.options = group, options or SubscriberOptions()
+        self.topics = registry.topics(group)
+        self._broker, self._clock = broker, clock or SystemClock()
+        self._intake = Intake(inbox, registry, upcasters, group, self._clock)
+        self._handling = Handling(
+            inbox, group, self.options, self._clock, randomness or random.SystemRandom(), road
+        )
+        # SQLite has one writer at a time: more would only wait for its lock.
+        self._slots = 1 if inbox.store.dialect == "sqlite" else self.options.concurrency
+        self._lanes: Lanes[Item] = Lanes()
+        self._working: set[asyncio.Task[None]] = set()
+        self._receivers: list[Receiver] = []
+        self._occasionally = Occasionally(self._clock)
+
+    @property
+    def statistics(self) -> Statistics:
+        return self._handling.statistics
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop` is set; then what runs may finish, and the rest goes back to the broker."""
+        stopping = asyncio.create_task(stop.wait())
+        receiving = [asyncio.create_task(self._receive(topic)) for topic in self.topics]
+        try:
+            ended, _ = await asyncio.wait({stopping, *receiving}, return_when=asyncio.FIRST_COMPLETED)
+            for task in ended:
+                task.result()
+        finally:
+            await _cancel([stopping, *receiving])
+            await self._drain()
+            for receiver in self._receivers:
+                await receiver.aclose()
+            self._receivers.clear()
+
+    async def handle(self, deliveries: Sequence[Delivery]) -> None:
+        """Settles some deliveries; returns when nothing is left to do."""
+        await self._intake.prepare()
+        self._accept(deliveries)
+        while self._working:
+            await asyncio.wait(self._working)
+
+    # -- receiving ---------------------------------------------------------------------------------------
+
+    async def _receive(self, topic: str) -> None:
+        receiver: Receiver | None = None
+        pause = _SHORTEST_PAUSE
+        while True:
+            try:
+                await self._intake.prepare()
+                receiver = receiver or await self._subscribe(topic)
+                self._accept(await receiver.receive())
+                pause = _SHORTEST_PAUSE
+            except (BrokerUnavailable, StoreError) as error:
+                if self._occasionally(topic):
+                    _log.warning("group %s cannot receive from %s: %s", self.group, topic, error)
+                await self._clock.sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE)
+
+    async def _subscribe(self, topic: str) -> Receiver:
+        receiver = await self._broker.subscribe(f"{topic}.{self.group}", self.options.flow)
+        self._receivers.append(receiver)
+        return receiver
+
+    # -- working -----------------------------------------------------------------------------------------
+
+    def _accept(self, deliveries: Sequence[Delivery]) -> None:
+        for delivery in deliveries:
+            self._lanes.put(self._intake.read(delivery))
+        self._hand_out()
+
+    def _hand_out(self) -> None:
+        while len(self._working) < self._slots and (items := self._lanes.take()):
+            task = asyncio.create_task(self._work(items))
+            self._working.add(task)
+            task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._working.discard(task)
+        self._hand_out()
+
+    async def _work(self, items: Sequence[Item]) -> None:
+        try:
+            for lane, wait in (await self._handling.handle(items)).items():
+                # What waits behind something that went back must go back too, or it would be handled first.
+                for later in self._lanes.drop(lane):
+                    await self._handling.give_back(later, wait)
+        except BaseException as error:
+            # Whatever has its verdict already is not touched by a second one.
+            for item in items:
+                await self._handling.give_back(item, 0.0 if _is_stop(error) else _SHORTEST_PAUSE)
+            if _is_stop(error):
+                raise
+            _log.exception("group %s could not settle %d deliveries", self.group, len(items))
+        finally:
+            for lane in {item.lane for item in items}:
+                self._lanes.done(lane)
+
+    async def _drain(self) -> None:
+        for item in self._lanes.drop_all():
+            await self._handling.give_back(item, 0.0)
+        if self._working:
+            try:
+                await self._clock.wait_for(asyncio.wait(self._working), self.options.grace)
+            except TimeoutError:
+                await _cancel(self._working)
+
+
+async def _cancel(tasks: Sequence[asyncio.Task[object]]) -> None: ...

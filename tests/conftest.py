@@ -1,0 +1,59 @@
+"""Fixtures every test may use.
+
+postgresql_url, mariadb_url              the server; tests share it, so leave it as found
+fresh_postgresql_url, fresh_mariadb_url  an empty database of the test's own
+sqlite_url                               an empty SQLite file of the test's own
+database_url                             the test runs three times, once on each store (`store_kind` names it)
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.components import Tally, address
+from tests.support.databases import fresh_mariadb, fresh_postgresql
+from tests.support.requirements import Recorder
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Tally())
+    config.pluginmanager.register(Recorder())
+
+
+@pytest.fixture(scope="session")
+def postgresql_url() -> str:
+    return address("postgresql")
+
+
+@pytest.fixture(scope="session")
+def mariadb_url() -> str:
+    return address("mariadb")
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'test.db'}"
+
+
+@pytest.fixture
+def fresh_postgresql_url(postgresql_url: str) -> Iterator[str]:
+    with fresh_postgresql(postgresql_url) as url:
+        yield url
+
+
+@pytest.fixture
+def fresh_mariadb_url(mariadb_url: str) -> Iterator[str]:
+    with fresh_mariadb(mariadb_url) as url:
+        yield url
+
+
+@pytest.fixture(params=["sqlite", "postgresql", "mariadb"])
+def store_kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def database_url(store_kind: str, request: pytest.FixtureRequest) -> str:
+    fixture = "sqlite_url" if store_kind == "sqlite" else f"fresh_{store_kind}_url"
+    return str(request.getfixturevalue(fixture))

@@ -1,0 +1,58 @@
+"""Every adapter in the folder passes the contract; a new file there is in the test by being there."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from postroad.brokers import available_brokers, connect_broker
+from postroad.brokers.base import Broker
+from postroad.clock import SystemClock
+from tests.support.components import address
+
+pytest.register_assert_rewrite("postroad.testing.broker_contract", "postroad.testing.post")
+
+from postroad.testing.broker_contract import BrokerContract  # noqa: E402 (after the registration)
+from postroad.testing.faulty_broker import FaultyBroker  # noqa: E402
+
+VARIANTS = {
+    "embedded": ["embedded in memory", "embedded in a file", "embedded behind a faultless FaultyBroker"]
+}
+
+
+def variants() -> list[str]:
+    return [variant for name in available_brokers() for variant in VARIANTS.get(name, [name])]
+
+
+@pytest.fixture(params=variants())
+def variant(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+async def broker(variant: str, tmp_path: Path) -> AsyncIterator[Broker]:
+    broker = _connect(variant, tmp_path)
+    yield broker
+    await broker.aclose()
+
+
+def _connect(variant: str, folder: Path) -> Broker:
+    clock = SystemClock()
+    match variant:
+        case "embedded in memory":
+            return connect_broker("embedded:", clock=clock)
+        case "embedded in a file":
+            return connect_broker(f"embedded://{folder / 'broker.db'}", clock=clock)
+        case "embedded behind a faultless FaultyBroker":
+            return FaultyBroker(connect_broker("embedded:", clock=clock))
+        case _:
+            return connect_broker(address(variant), clock=clock)
+
+
+class TestBrokers(BrokerContract):
+    pass
+
+
+def test_the_embedded_broker_is_among_them() -> None:
+    assert "embedded" in available_brokers()
+    assert "base" not in available_brokers()
