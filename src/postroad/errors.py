@@ -25,7 +25,8 @@ PostroadError
 │       └── UnknownVersion     no upcaster leads from this schema version to a known one
 ├── LeaseLost                  somebody else took over; what was done has been rolled back
 ├── ConsumeFailed              the attempt that was waited for has failed elsewhere
-└── ConsumeConflict            the same event id arrived with another type
+├── ConsumeConflict            the same event id arrived with another type
+└── OperationRefused           what a person asked for does not fit the state of its subject; nothing was done
 """
 
 
@@ -151,4 +152,8 @@ class ConsumeFailed(PostroadError):
 
 
 class ConsumeConflict(PostroadError):
+    pass
+
+
+class OperationRefused(PostroadError):
     pass

@@ -1,5 +1,6 @@
 """Leases: kept while the process lives, lost when it dies, and worth nothing afterwards."""
 
+import asyncio
 import sqlite3
 import time
 from collections.abc import AsyncIterator
@@ -9,6 +10,7 @@ import pytest
 
 from postroad.brokers.base import Flow
 from postroad.brokers.embedded import EmbeddedBroker, connect
+from postroad.brokers.embedded.receiver import EmbeddedReceiver
 from postroad.clock import SystemClock
 from postroad.testing import VirtualClock
 from postroad.testing.post import Post
@@ -33,13 +35,24 @@ async def post(broker: EmbeddedBroker) -> Post:
     return post
 
 
+async def subscribe(post: Post, messages: int = 1_000) -> EmbeddedReceiver:
+    assert isinstance(post.broker, EmbeddedBroker)
+    return await post.broker.subscribe(post.subscription.name, Flow(messages=messages))
+
+
+async def stall(receiver: EmbeddedReceiver, clock: VirtualClock) -> None:
+    """Its process stands still for longer than the lease, then goes on."""
+    receiver._leases.drop(receiver._id)
+    await clock.advance(61)
+
+
 async def test_a_dead_receivers_messages_come_again_when_its_lease_has_run_out(
     post: Post, clock: VirtualClock
 ) -> None:
-    first, second = await post.broker.subscribe(post.subscription.name, Flow()), await post.subscribe()
+    first, second = await subscribe(post), await subscribe(post)
     await post.send_texts("k", "ab")
     await post.take(first, 2)
-    first.abandon()  # type: ignore[attr-defined]
+    first.abandon()
     await clock.advance(59.999999)
     assert await post.nothing_comes(second)
     await clock.advance(0.000001)
@@ -50,16 +63,14 @@ async def test_a_dead_receivers_messages_come_again_when_its_lease_has_run_out(
 async def test_a_waiting_receiver_wakes_by_itself_when_anothers_lease_runs_out(
     post: Post, clock: VirtualClock
 ) -> None:
-    first, second = await post.subscribe(), await post.subscribe()
+    first, second = await subscribe(post), await subscribe(post)
     await post.send_texts("k", "a")
     await post.take(first, 1)
-    first.abandon()  # type: ignore[attr-defined]
+    first.abandon()
     woken = []
 
     async def wait() -> None:
         woken.extend(await second.receive())
-
-    import asyncio
 
     task = asyncio.create_task(wait())
     await clock.advance(61)
@@ -81,10 +92,10 @@ async def test_a_living_receiver_keeps_its_lease(post: Post, clock: VirtualClock
 async def test_a_verdict_after_the_lease_was_lost_does_nothing(
     post: Post, clock: VirtualClock, verdict: str
 ) -> None:
-    first, second = await post.subscribe(), await post.subscribe()
+    first, second = await subscribe(post), await subscribe(post)
     await post.send_texts("k", "a")
     (lost,) = await post.take(first, 1)
-    clock.shift(61)  # in one leap, so that nothing could be extended on the way
+    await stall(first, clock)
     (held,) = await post.take(second, 1)
     await {"ack": lost.ack, "retry": lambda: lost.retry(0), "dead": lambda: lost.dead("late")}[verdict]()
     assert await post.has_depth(1)
@@ -95,30 +106,32 @@ async def test_a_verdict_after_the_lease_was_lost_does_nothing(
 
 
 async def test_who_lost_its_lease_goes_on_under_a_new_one(post: Post, clock: VirtualClock) -> None:
-    flow = Flow(messages=1)
-    first, second = await post.subscribe(flow), await post.subscribe(flow)
-    await post.send_texts("k", "a")
-    await post.take(first, 1)
-    clock.shift(61)
+    first, second = await subscribe(post, messages=2), await subscribe(post)
+    await post.send(post.message("k", "a"))
+    (lost,) = await post.take(first, 1)
+    await stall(first, clock)
     (held,) = await post.take(second, 1)
+    await post.send(post.message("b", "b"), post.message("c", "c"))
+    await second.aclose()
+    # All that it held is lost, so its hands are empty: there is room for two again.
+    assert {delivery.data for delivery in await post.take(first, 2)} <= {b"a", b"b", b"c"}
+    await lost.ack()
     await held.ack()
-    await post.send_texts("k", "b")
-    # Its hands count as full until it learns of the loss, which a verdict on what it lost makes it do.
-    assert await post.take_texts(second, 1) == "b"
+    assert await post.has_depth(3)
+    await clock.advance(600)  # and the new lease is extended as the old one was
+    assert await post.nothing_comes(first)
 
 
-async def test_a_lost_verdict_frees_the_flow(post: Post, clock: VirtualClock) -> None:
-    first, second = await post.subscribe(Flow(messages=1)), await post.subscribe()
+async def test_a_verdict_on_what_was_lost_makes_room(post: Post, clock: VirtualClock) -> None:
+    first, second = await subscribe(post, messages=1), await subscribe(post)
     await post.send_texts("k", "a")
     (lost,) = await post.take(first, 1)
-    clock.shift(61)
-    (held,) = await post.take(second, 1)
-    await held.ack()
+    await stall(first, clock)
+    await (await post.take(second, 1))[0].ack()
     await second.aclose()
     await lost.ack()
     await post.send_texts("k", "b")
-    (delivery,) = await post.take(first, 1)
-    await delivery.ack()
+    assert await post.take_texts(first, 1) == "b"
     assert await post.has_depth(0)
 
 
@@ -169,19 +182,15 @@ async def test_leases_in_a_file_are_extended_while_the_event_loop_is_blocked(tmp
     broker, rival = (connect(f"embedded:{path}", clock=SystemClock()) for _ in range(2))
     post = Post(broker, ack_deadline=0.15)
     await broker.apply(post.topology)
-    (delivery,) = await hold_one(post)
+    receiver = await post.subscribe()
+    await post.send_texts("k", "a")
+    (delivery,) = await post.take(receiver, 1)
     block_until_extended(path, times=3)
-    assert await Post.nothing_comes(post, await rival.subscribe(post.subscription.name, Flow()))
+    assert await post.nothing_comes(await rival.subscribe(post.subscription.name, Flow()))
     await delivery.ack()
     assert await post.has_depth(0)
     await rival.aclose()
     await broker.aclose()
-
-
-async def hold_one(post: Post):  # type: ignore[no-untyped-def]
-    receiver = await post.subscribe()
-    await post.send_texts("k", "a")
-    return await post.take(receiver, 1)
 
 
 def block_until_extended(path: Path, times: int) -> None:

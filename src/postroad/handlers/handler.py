@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
 from postroad.context import current_message
-from postroad.errors import ConfigurationError
+from postroad.errors import ConfigurationError, TransientError
 from postroad.events import EventType
 from postroad.message import Message
 
@@ -53,6 +53,17 @@ class Handler:
                 current_message.reset(token)
 
     async def _call(self, first: object, offered: dict[str, object], session: AsyncSession) -> None:
+        try:
+            await self._run(first, offered, session)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Nobody stops us: the handler awaited something that was cancelled. Taken for a stop, the event
+            # would come again at once, for ever.
+            raise TransientError(f"{self.name} awaited something that was cancelled.") from error
+
+    async def _run(self, first: object, offered: dict[str, object], session: AsyncSession) -> None:
         given = {name: value for name, value in offered.items() if name in self.wants}
         if self.is_async:
             result = self.function(

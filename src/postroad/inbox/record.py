@@ -123,8 +123,10 @@ def judge(
         return AcquireState.REPLAY_SUCCEEDED, 0.0
     if record.refused or (record.stopped and not revive):
         return AcquireState.STOPPED, 0.0
-    held_until = record.locked_until if record.status is Status.PROCESSING else record.next_retry_at
-    not_before = max((moment for moment in (held_until, blocked_until) if moment), default=now)
+    if record.status is Status.PROCESSING and record.locked_until and record.locked_until > now:
+        # Its holder may be done at any moment, long before the lease ends.
+        return AcquireState.IN_PROGRESS, min(RECHECK, (record.locked_until - now).total_seconds())
+    not_before = max((moment for moment in (record.next_retry_at, blocked_until) if moment), default=now)
     if not_before > now:
         return AcquireState.IN_PROGRESS, (not_before - now).total_seconds()
     if blocked_until:

@@ -1,20 +1,20 @@
 """One piece of work after the other: handle, record, give the verdict."""
 
-import asyncio
 import logging
 import random
+from collections import deque
 from collections.abc import Awaitable, Hashable, Sequence
 from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from postroad.clock import Clock
-from postroad.errors import BrokerError, LeaseLost, StoreError, UnknownEventType
+from postroad.errors import BrokerError, LeaseLost, PostroadError, StoreBusy, StoreError, UnknownEventType
 from postroad.inbox import Acquired, AcquireState, Inbox, Lease, Status
 from postroad.inbox.inbox import conflict
 from postroad.inbox.record import RECHECK
 from postroad.inbox.transaction import handling
-from postroad.retry import Ack, Dead, Retry, decide, describe
+from postroad.retry import Ack, Dead, Decision, Retry, decide, describe
 from postroad.subscriber.intake import Foreign, Item, Poison, Ready
 from postroad.subscriber.options import Statistics, SubscriberOptions
 from postroad.subscriber.report import Occasionally, failure, identity
@@ -24,7 +24,7 @@ _LONGEST_OUTAGE_WAIT: Final = 30.0
 _log = logging.getLogger("postroad")
 
 
-class _NotFresh(Exception):
+class _NotFreshError(PostroadError):
     """Rolls back: there is a record already, or an earlier event of the key must come first."""
 
 
@@ -47,14 +47,20 @@ class Handling:
     async def handle(self, items: Sequence[Item]) -> dict[Hashable, float]:
         """Settles every item. What is returned: the lanes that must wait now, and for how many seconds."""
         ready = [item for item in items if isinstance(item, Ready)]
-        if len(ready) > 1 and await self._together(ready):
-            return {}
+        left = deque(items)
         waits: dict[Hashable, float] = {}
-        for item in items:
-            if item.lane in waits:
-                await self.give_back(item, waits[item.lane])
-            elif (wait := await self._alone(item)) is not None:
-                waits[item.lane] = wait
+        try:
+            if len(ready) > 1 and await self._together(ready):
+                return {}
+            while left:
+                if left[0].lane in waits:
+                    await self.give_back(left[0], waits[left[0].lane])
+                elif (wait := await self._alone(left[0])) is not None:
+                    waits[left[0].lane] = wait
+                left.popleft()
+        except StoreError as error:
+            wait = self._outage(error)
+            waits |= {item.lane: await self.give_back(item, wait) for item in left}
         return waits
 
     async def give_back(self, item: Item, after: float) -> float:
@@ -68,6 +74,8 @@ class Handling:
         try:
             await self._first_attempt(items)
         except Exception as error:
+            if isinstance(error, StoreError) and not isinstance(error, StoreBusy):
+                raise
             _log.debug("%d events could not share a commit: %s", len(items), describe(error))
             return False
         for item in items:
@@ -75,11 +83,11 @@ class Handling:
         return True
 
     async def _first_attempt(self, items: Sequence[Ready]) -> None:
-        """Records, effects and follow-up events in one transaction. Raises _NotFresh if one is known already."""
+        """Records, effects and follow-up events in one transaction. Raises _NotFreshError if one is known."""
         async with handling(self._inbox.store) as session:
             messages = [item.message for item in items]
             if not await self._inbox.claim(await session.connection(), self._group, messages):
-                raise _NotFresh
+                raise _NotFreshError
             await self._run(items, session)
 
     async def _run(self, items: Sequence[Ready], session: AsyncSession) -> None:
@@ -94,28 +102,27 @@ class Handling:
 
     async def _alone(self, item: Item) -> float | None:
         """None: settled, and its key goes on. Else given back, and its key waits as long."""
-        try:
-            match item:
-                case Foreign():
-                    self.statistics.skipped += 1
-                    return await self._settle(item.delivery.ack())
-                case Poison():
-                    return await self._bury(item)
-                case Ready():
-                    return await self._attempt(item)
-        except StoreError as error:
-            return await self._sit_out(item, error)
+        match item:
+            case Foreign():
+                self.statistics.skipped += 1
+                await self._settle(item.delivery.ack())
+            case Poison():
+                await self._bury(item)
+            case Ready():
+                return await self._attempt(item)
+        return None
 
     async def _attempt(self, item: Ready) -> float | None:
         try:
             await self._first_attempt([item])
-        except _NotFresh:
+        except _NotFreshError:
             return await self._known_before(item)
         except StoreError:
             raise
         except Exception as error:
             return await self._failed(item, error, 1, None)
-        return await self._handled(item)
+        await self._handled(item)
+        return None
 
     async def _known_before(self, item: Ready) -> float | None:
         acquired = await self._inbox.try_acquire(
@@ -123,13 +130,15 @@ class Handling:
         )
         match acquired.state:
             case AcquireState.REPLAY_SUCCEEDED | AcquireState.STOPPED:
-                return await self._duplicate(item)
+                await self._duplicate(item)
             case AcquireState.CONFLICT:
-                return await self._dead(item, describe(conflict(item.message, acquired.record)))
+                await self._contradicted(item, acquired)
             case AcquireState.IN_PROGRESS:
                 # Never acknowledged: the attempt that is under way may still fail.
                 return await self.give_back(item, acquired.wait or RECHECK)
-        return await self._again(item, acquired)
+            case AcquireState.ACQUIRED | AcquireState.RETRYABLE_FAILED:
+                return await self._again(item, acquired)
+        return None
 
     async def _again(self, item: Ready, acquired: Acquired) -> float | None:
         assert acquired.lease is not None
@@ -144,7 +153,8 @@ class Handling:
             raise
         except Exception as error:
             return await self._failed(item, error, acquired.retry_count + 1, acquired.lease)
-        return await self._handled(item)
+        await self._handled(item)
+        return None
 
     # -- verdicts ----------------------------------------------------------------------------------------
 
@@ -157,28 +167,39 @@ class Handling:
         self.statistics.duplicates += 1
         await self._settle(item.delivery.ack())
 
-    async def _failed(self, item: Ready, error: Exception, failures: int, lease: Lease | None) -> float | None:
-        """Recorded first, so that a crash before the verdict costs a delivery and not the record."""
+    async def _failed(
+        self, item: Ready, error: Exception, failures: int, lease: Lease | None
+    ) -> float | None:
+        """Recorded before the verdict, so that a crash in between costs a delivery and not the count."""
         self.statistics.failed += 1
         decision = decide(error, failures, self._options.backoff)
+        self._tell(item, error, failures, decision)
         recorded = await self._inbox.mark_failed(
             self._group, item.message, error, decision, lease=lease, failures=failures
         )
         if not recorded:
             # Somebody else is at it, or done with it: the next delivery will see.
             return await self.give_back(item, RECHECK)
+        match decision:
+            case Retry(after=after):
+                return await self.give_back(item, after)
+            case Ack():
+                await self._settle(item.delivery.ack())
+            case Dead(reason=reason):
+                await self._dead(item, reason)
+        return None
+
+    def _tell(self, item: Ready, error: Exception, failures: int, decision: Decision) -> None:
         level, text = failure(
             item.message, item.handler, error, failures, self._options.backoff, decision, self._clock.now()
         )
         _log.log(level, "%s", text, extra=identity(item.message, self._group))
         _log.debug("traceback of %s", item.message.id, exc_info=error)
-        match decision:
-            case Retry(after=after):
-                return await self.give_back(item, after)
-            case Ack():
-                return await self._settle(item.delivery.ack())
-            case Dead(reason=reason):
-                return await self._dead(item, reason)
+
+    async def _contradicted(self, item: Ready, acquired: Acquired) -> None:
+        error = conflict(item.message, acquired.record)
+        _log.error("%s", error, extra=identity(item.message, self._group))
+        await self._dead(item, describe(error))
 
     async def _bury(self, item: Poison) -> None:
         reason = describe(item.error)
@@ -187,31 +208,31 @@ class Handling:
             recorded = await self._inbox.mark_failed(self._group, item.message, item.error, verdict)
             record = None if recorded else await self._inbox.find(self._group, item.message.id)
             if record and record.status is Status.SUCCEEDED:
-                return await self._duplicate(item)
+                await self._duplicate(item)
+                return
         missing = isinstance(item.error, UnknownEventType)
         if not missing or self._occasionally(reason):
             which = item.message.id if item.message else "a message without an id"
             text = "%s goes from group %s to the dead letters: %s"
             _log.error(text, which, self._group, reason, extra=identity(item.message, self._group))
-        return await self._dead(item, reason)
+        await self._dead(item, reason)
 
     async def _dead(self, item: Item, reason: str) -> None:
         self.statistics.dead += 1
         await self._settle(item.delivery.dead(reason))
 
-    async def _sit_out(self, item: Item, error: StoreError) -> float:
-        """The store is not the message's fault: no attempt is burnt, the wait grows while the trouble lasts."""
-        wait = min(_LONGEST_OUTAGE_WAIT, _OUTAGE_WAIT * 2 ** min(self._outages, 16))
+    def _outage(self, error: StoreError) -> float:
+        """Not the message's fault: no attempt is burnt, and the wait grows while the trouble lasts."""
+        wait = min(_LONGEST_OUTAGE_WAIT, _OUTAGE_WAIT * 2.0 ** min(self._outages, 16))
         self._outages += 1
         if self._occasionally("store"):
             _log.warning("group %s waits for its database: %s", self._group, error)
         # Spread out, so that all that were given back do not come again in the same moment.
-        return await self.give_back(item, wait * self._randomness.uniform(0.5, 1.0))
+        return wait * self._randomness.uniform(0.5, 1.0)
 
     async def _settle(self, verdict: Awaitable[None]) -> None:
         try:
-            # Shielded: a verdict that was begun is given, whoever stops us.
-            await asyncio.shield(verdict)
+            await verdict
         except BrokerError as error:
             # The broker will deliver it again, and the record will tell.
             if self._occasionally("broker"):

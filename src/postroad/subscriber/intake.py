@@ -94,7 +94,10 @@ class Intake:
         else:
             return Foreign(delivery, lane)
         return Poison(
-            delivery, lane, message, UnknownEventType(f"{reason} Register a handler, then replay the message.")
+            delivery,
+            lane,
+            message,
+            UnknownEventType(f"{reason} Register a handler, then replay the message."),
         )
 
     def _remains(self, delivery: Delivery) -> Message | None:

@@ -17,6 +17,7 @@ _NOT_THE_USERS: Final = (
     str(Path(__file__).parents[1]),
     *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
 )
+_MOST_SUBJECTS: Final = 1_000
 _FOREIGN_PARTS: Final = frozenset({"site-packages", "dist-packages"})
 
 
@@ -31,19 +32,30 @@ class Occasionally:
         now = self._clock.monotonic()
         if subject in self._said and now - self._said[subject] < self._interval:
             return False
+        if len(self._said) >= _MOST_SUBJECTS:
+            self._said.clear()
         self._said[subject] = now
         return True
 
 
 def failure(
-    message: Message, handler: Handler, error: BaseException, failures: int, backoff: Backoff, decision: Decision, now: datetime
+    message: Message,
+    handler: Handler,
+    error: BaseException,
+    failures: int,
+    backoff: Backoff,
+    decision: Decision,
+    now: datetime,
 ) -> tuple[int, str]:
     """The level and the text for one failed attempt."""
     what = f"{message.type} {message.id}"
     why = f"{describe(error)} ({place(error, handler)})"
     match decision:
         case Ack():
-            return logging.WARNING, f"{what} was refused by group {handler.group} and is kept in its inbox: {why}"
+            return (
+                logging.WARNING,
+                f"{what} was refused by group {handler.group} and is kept in its inbox: {why}",
+            )
         case Retry(after=after):
             due = rfc3339(now + timedelta(seconds=after))
             then = f"attempt {failures} of {backoff.attempts}, next try at {due}"

@@ -3,8 +3,8 @@
 import asyncio
 import logging
 import random
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Collection, Hashable, Sequence
+from typing import Any, Final
 
 from postroad.brokers.base import Broker, Delivery, Receiver
 from postroad.clock import Clock, SystemClock
@@ -118,20 +118,27 @@ class Subscriber:
 
     async def _work(self, items: Sequence[Item]) -> None:
         try:
-            for lane, wait in (await self._handling.handle(items)).items():
+            for lane, wait in (await self._settle(items)).items():
                 # What waits behind something that went back must go back too, or it would be handled first.
                 for later in self._lanes.drop(lane):
                     await self._handling.give_back(later, wait)
-        except BaseException as error:
-            # Whatever has its verdict already is not touched by a second one.
-            for item in items:
-                await self._handling.give_back(item, 0.0 if _is_stop(error) else _SHORTEST_PAUSE)
-            if _is_stop(error):
-                raise
-            _log.exception("group %s could not settle %d deliveries", self.group, len(items))
         finally:
             for lane in {item.lane for item in items}:
                 self._lanes.done(lane)
+
+    async def _settle(self, items: Sequence[Item]) -> dict[Hashable, float]:
+        # Items that have their verdict already are not touched by a second one.
+        try:
+            return await self._handling.handle(items)
+        except asyncio.CancelledError:
+            for item in items:
+                await self._handling.give_back(item, 0.0)
+            raise
+        except Exception:
+            _log.exception("group %s could not settle %d deliveries", self.group, len(items))
+            for item in items:
+                await self._handling.give_back(item, _LONGEST_PAUSE)
+            return {item.lane: _LONGEST_PAUSE for item in items}
 
     async def _drain(self) -> None:
         for item in self._lanes.drop_all():
@@ -143,4 +150,7 @@ class Subscriber:
                 await _cancel(self._working)
 
 
-async def _cancel(tasks: Sequence[asyncio.Task[object]]) -> None: ...
+async def _cancel(tasks: Collection[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)

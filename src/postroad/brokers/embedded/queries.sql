@@ -1,3 +1,6 @@
+-- CROSS JOIN fixes the order of a join and INDEXED BY the index: there are no statistics to choose by, and the
+-- wrong choice walks through the whole backlog or the whole history.
+
 -- Publishing ----------------------------------------------------------------------------------------------------
 
 -- name: topic_ids
@@ -15,10 +18,10 @@ INSERT INTO delivery (subscription, message, key, since, due, ready_at)
 SELECT s.id, m.id, m.key, m.since, m.since,
        CASE WHEN m.key = ''
               OR m.id = min(m.id) OVER (PARTITION BY s.id, m.key)
-                 AND NOT EXISTS (SELECT 1 FROM delivery d
+                 AND NOT EXISTS (SELECT 1 FROM delivery d INDEXED BY delivery_lane
                                  WHERE d.subscription = s.id AND d.key = m.key AND d.key <> '')
             THEN m.since END
-FROM message m JOIN subscription s ON s.topic = m.topic
+FROM message m CROSS JOIN subscription s ON s.topic = m.topic
 WHERE m.id > :last;
 
 -- Handing out ---------------------------------------------------------------------------------------------------
@@ -48,16 +51,18 @@ SELECT min(expires_at) FROM receiver WHERE subscription = :subscription AND id <
 -- name: heads
 -- A key of which another receiver still holds something must wait for that receiver: two never share a key.
 SELECT d.message, d.key, m.size
-FROM delivery d JOIN message m ON m.id = d.message
+FROM delivery d INDEXED BY delivery_ready CROSS JOIN message m ON m.id = d.message
 WHERE d.subscription = :subscription AND d.ready_at <= :now
-  AND (d.key = '' OR NOT EXISTS (SELECT 1 FROM receiver r JOIN delivery h ON h.holder = r.id AND h.key = d.key
+  AND (d.key = '' OR NOT EXISTS (SELECT 1 FROM receiver r
+                                 CROSS JOIN delivery h INDEXED BY delivery_held
+                                   ON h.holder = r.id AND h.key = d.key
                                  WHERE r.subscription = :subscription AND r.id <> :receiver))
 ORDER BY d.ready_at, d.message
 LIMIT :room;
 
 -- name: followers
 SELECT d.message, d.key, m.size, d.holder IS NULL AND d.due <= :now AS takeable
-FROM delivery d JOIN message m ON m.id = d.message
+FROM delivery d INDEXED BY delivery_lane CROSS JOIN message m ON m.id = d.message
 WHERE d.subscription = :subscription AND d.key = :key AND d.key <> '' AND d.message > :head
 ORDER BY d.message
 LIMIT :room;
@@ -95,7 +100,7 @@ WHERE d.subscription = :subscription AND d.message = :message AND d.holder = :ho
 -- The first of the key becomes ready, unless somebody has it.
 UPDATE delivery SET ready_at = due
 WHERE subscription = :subscription
-  AND message = (SELECT min(message) FROM delivery
+  AND message = (SELECT min(message) FROM delivery INDEXED BY delivery_lane
                  WHERE subscription = :subscription AND key = :key AND key <> '')
   AND holder IS NULL AND ready_at IS NULL;
 
@@ -103,7 +108,7 @@ WHERE subscription = :subscription
 -- Before something is put in front of a key: its first is no longer ready.
 UPDATE delivery SET ready_at = NULL
 WHERE subscription = :subscription
-  AND message = (SELECT min(message) FROM delivery
+  AND message = (SELECT min(message) FROM delivery INDEXED BY delivery_lane
                  WHERE subscription = :subscription AND key = :key AND key <> '');
 
 -- name: held
@@ -126,7 +131,7 @@ UPDATE delivery SET ready_at = NULL WHERE subscription = :subscription AND key <
 -- name: promote_all
 UPDATE delivery SET ready_at = due
 WHERE subscription = :subscription AND key <> '' AND holder IS NULL
-  AND message = (SELECT min(d.message) FROM delivery d
+  AND message = (SELECT min(d.message) FROM delivery d INDEXED BY delivery_lane
                  WHERE d.subscription = :subscription AND d.key = delivery.key AND d.key <> '');
 
 -- name: reopen_since
@@ -138,7 +143,7 @@ FROM message WHERE topic = :topic AND published_at >= :since;
 INSERT OR IGNORE INTO delivery (subscription, message, key, since, due, ready_at)
 SELECT :subscription, id, key, since, since, CASE key WHEN '' THEN since END
 FROM message
-WHERE topic = :topic AND id > :position OR id IN (SELECT value FROM json_each(:unsettled));
+WHERE +topic = :topic AND id > :position OR id IN (SELECT value FROM json_each(:unsettled));
 
 -- name: take_snapshot
 INSERT OR REPLACE INTO snapshot (subscription, name, position, unsettled)
@@ -185,7 +190,8 @@ SELECT id, published_at FROM message WHERE id > :position ORDER BY id LIMIT :siz
 DELETE FROM message
 WHERE id > :position AND id <= :last
   AND published_at < :now - (SELECT max(retention) * 1000000 FROM subscription s WHERE s.topic = message.topic)
-  AND NOT EXISTS (SELECT 1 FROM subscription s JOIN delivery d ON d.subscription = s.id AND d.message = message.id
+  AND NOT EXISTS (SELECT 1 FROM subscription s
+                  CROSS JOIN delivery d ON d.subscription = s.id AND d.message = message.id
                   WHERE s.topic = message.topic)
   AND NOT EXISTS (SELECT 1 FROM dead_letter l WHERE l.message = message.id);
 

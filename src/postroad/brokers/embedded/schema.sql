@@ -13,6 +13,7 @@ CREATE TABLE subscription (
     retention    REAL NOT NULL,
     max_attempts INTEGER NOT NULL
 );
+CREATE INDEX subscription_by_topic ON subscription (topic);
 
 -- The id is the order of arrival. AUTOINCREMENT, because the id of a purged message must not come again.
 CREATE TABLE message (

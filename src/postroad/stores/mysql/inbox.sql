@@ -24,7 +24,7 @@ ON DUPLICATE KEY UPDATE event_id = event_id;
 SELECT consumer_group, event_id, tenant_id, event_type, topic, ordering_key, version, status, locked_by,
        locked_until, epoch, next_retry_at, retry_count, error_msg, received_at, processed_at, message,
        UTC_TIMESTAMP(6) AS read_at,
-       (SELECT MAX(COALESCE(w.next_retry_at, w.locked_until)) FROM {inbox} w
+       (SELECT MAX(COALESCE(w.next_retry_at, UTC_TIMESTAMP(6))) FROM {inbox} w
          WHERE w.consumer_group = i.consumer_group AND w.waiting_key = i.ordering_key AND w.version < i.version
        ) AS blocked_until
   FROM {inbox} i

@@ -68,6 +68,7 @@ SELECT h.shard, h.ordering_key, {o}.{event_id} AS event_id, d.{state} AS state, 
 
 -- name: mark_sent
 -- Settle by lease, not by id alone: a slow relay must not undo what its successor did.
+-- A relay that was sending while a person skipped the event has the last word: it was sent.
 UPDATE {delivery} d
   JOIN (SELECT i.id, s.shard, e.epoch
           FROM JSON_TABLE(:ids, '$[*]' COLUMNS (n FOR ORDINALITY, id VARCHAR(64) PATH '$')) i
@@ -83,13 +84,13 @@ UPDATE {delivery} d
   JOIN {shards} l ON l.outbox = :outbox_name AND l.shard = d.{shard} AND l.token = :token AND l.epoch = :epoch
    SET d.{state} = :state, d.{attempts} = d.{attempts} + 1, d.{last_error} = :error,
        d.{next_attempt_at} = UTC_TIMESTAMP(6) + INTERVAL :wait * 1000000 MICROSECOND
- WHERE d.{delivery_event_id} = :event_id AND d.{state} <> 'SENT';
+ WHERE d.{delivery_event_id} = :event_id AND d.{state} NOT IN ('SENT', 'SKIPPED');
 
 -- name: unsharded
 SELECT d.{delivery_event_id} AS event_id, {o}.{aggregate_type} AS aggregate_type, {o}.{aggregate_id} AS aggregate_id,
        d.{delivery_version} AS version
   FROM {delivery} d {join_facts}
- WHERE d.{shard} IS NULL AND d.{state} <> 'SENT' ORDER BY {o}.{occurred_at}, d.{delivery_event_id} LIMIT :most FOR UPDATE SKIP LOCKED;
+ WHERE d.{shard} IS NULL AND d.{state} NOT IN ('SENT', 'SKIPPED') ORDER BY {o}.{occurred_at}, d.{delivery_event_id} LIMIT :most FOR UPDATE SKIP LOCKED;
 
 -- name: version_next
 INSERT INTO {versions} (aggregate_type, aggregate_id, version) VALUES (:aggregate_type, :aggregate_id, 1)

@@ -26,13 +26,13 @@ SELECT count(*) AS alive FROM {workers}
 WITH RECURSIVE keys AS (
   SELECT s.shard, 1 AS depth, (
            SELECT d.{ordering_key} FROM {delivery} d
-            WHERE d.{shard} = s.shard AND d.{state} <> 'SENT' AND d.{ordering_key} > s.after
+            WHERE d.{shard} = s.shard AND d.{state} NOT IN ('SENT', 'SKIPPED') AND d.{ordering_key} > s.after
             ORDER BY d.{ordering_key} LIMIT 1) AS ordering_key
     FROM unnest(CAST(:shards AS smallint[]), CAST(:after AS text[])) AS s(shard, after)
   UNION ALL
   SELECT k.shard, k.depth + 1, (
            SELECT d.{ordering_key} FROM {delivery} d
-            WHERE d.{shard} = k.shard AND d.{state} <> 'SENT' AND d.{ordering_key} > k.ordering_key
+            WHERE d.{shard} = k.shard AND d.{state} NOT IN ('SENT', 'SKIPPED') AND d.{ordering_key} > k.ordering_key
             ORDER BY d.{ordering_key} LIMIT 1)
     FROM keys k WHERE k.ordering_key IS NOT NULL AND k.depth < :depth
 ), heads AS MATERIALIZED (
@@ -41,7 +41,7 @@ WITH RECURSIVE keys AS (
     FROM keys k
     CROSS JOIN LATERAL (
       SELECT d.{delivery_version} AS version, d.{state} AS state, d.{next_attempt_at} AS next_attempt_at FROM {delivery} d
-       WHERE d.{shard} = k.shard AND d.{ordering_key} = k.ordering_key AND d.{state} <> 'SENT'
+       WHERE d.{shard} = k.shard AND d.{ordering_key} = k.ordering_key AND d.{state} NOT IN ('SENT', 'SKIPPED')
        ORDER BY d.{delivery_version} LIMIT 1) h
    WHERE k.ordering_key IS NOT NULL
 )
@@ -55,7 +55,7 @@ SELECT h.shard, h.ordering_key, r.*
            {o}.{causation_id} AS causation_id, {o}.{attributes} AS attributes, {o}.{occurred_at} AS occurred_at,
            {o}.{deliver_at} AS deliver_at
       FROM {delivery} d {join_facts}
-     WHERE h.due AND d.{shard} = h.shard AND d.{ordering_key} = h.ordering_key AND d.{state} <> 'SENT'
+     WHERE h.due AND d.{shard} = h.shard AND d.{ordering_key} = h.ordering_key AND d.{state} NOT IN ('SENT', 'SKIPPED')
      ORDER BY d.{delivery_version}
      LIMIT GREATEST(1, :most / GREATEST(1, (SELECT count(*) FROM heads x WHERE x.due)))
   ) r ON true
@@ -63,6 +63,7 @@ SELECT h.shard, h.ordering_key, r.*
 
 -- name: mark_sent
 -- Settle by lease, not by id alone: a slow relay must not undo what its successor did.
+-- A relay that was sending while a person skipped the event has the last word: it was sent.
 UPDATE {delivery}
    SET {state} = 'SENT', {published_at} = clock_timestamp(), {last_error} = NULL
  WHERE {state} <> 'SENT' AND {delivery_event_id} = ANY (ARRAY(
@@ -75,7 +76,7 @@ UPDATE {delivery} AS d
    SET {state} = CAST(:state AS text), {attempts} = {attempts} + 1, {last_error} = :error,
        {next_attempt_at} = clock_timestamp() + make_interval(secs => CAST(:wait AS double precision))
   FROM {shards} l
- WHERE d.{delivery_event_id} = :event_id AND d.{state} <> 'SENT'
+ WHERE d.{delivery_event_id} = :event_id AND d.{state} NOT IN ('SENT', 'SKIPPED')
    AND l.outbox = :outbox_name AND l.shard = d.{shard} AND l.token = :token AND l.epoch = :epoch;
 
 -- name: unsharded
@@ -83,7 +84,7 @@ UPDATE {delivery} AS d
 SELECT d.{delivery_event_id} AS event_id, {o}.{aggregate_type} AS aggregate_type, {o}.{aggregate_id} AS aggregate_id,
        d.{delivery_version} AS version
   FROM {delivery} d {join_facts}
- WHERE d.{shard} IS NULL AND d.{state} <> 'SENT' ORDER BY {o}.{occurred_at}, d.{delivery_event_id} LIMIT :most FOR UPDATE OF d SKIP LOCKED;
+ WHERE d.{shard} IS NULL AND d.{state} NOT IN ('SENT', 'SKIPPED') ORDER BY {o}.{occurred_at}, d.{delivery_event_id} LIMIT :most FOR UPDATE OF d SKIP LOCKED;
 
 -- name: version_next
 INSERT INTO {versions} (aggregate_type, aggregate_id, version) VALUES (:aggregate_type, :aggregate_id, 1)

@@ -21,7 +21,7 @@ ON CONFLICT (consumer_group, event_id) DO NOTHING;
 SELECT consumer_group, event_id, tenant_id, event_type, topic, ordering_key, version, status, locked_by,
        locked_until, epoch, next_retry_at, retry_count, error_msg, received_at, processed_at, message,
        postroad_now() AS read_at,
-       (SELECT MAX(COALESCE(w.next_retry_at, w.locked_until)) FROM {inbox} w
+       (SELECT MAX(COALESCE(w.next_retry_at, postroad_now())) FROM {inbox} w
          WHERE w.consumer_group = i.consumer_group AND w.waiting_key = i.ordering_key AND w.version < i.version
        ) AS blocked_until
   FROM {inbox} i

@@ -23,19 +23,19 @@ SELECT count(*) AS alive FROM {workers} WHERE kind = 'relay' AND detail = :outbo
 WITH RECURSIVE keys(shard, depth, ordering_key) AS (
   SELECT s.value, 1, (
            SELECT d.{ordering_key} FROM {delivery} d
-            WHERE d.{shard} = s.value AND d.{state} <> 'SENT' AND d.{ordering_key} > a.value
+            WHERE d.{shard} = s.value AND d.{state} NOT IN ('SENT', 'SKIPPED') AND d.{ordering_key} > a.value
             ORDER BY d.{ordering_key} LIMIT 1)
     FROM json_each(:shards) s JOIN json_each(:after) a ON a.key = s.key
   UNION ALL
   SELECT k.shard, k.depth + 1, (
            SELECT d.{ordering_key} FROM {delivery} d
-            WHERE d.{shard} = k.shard AND d.{state} <> 'SENT' AND d.{ordering_key} > k.ordering_key
+            WHERE d.{shard} = k.shard AND d.{state} NOT IN ('SENT', 'SKIPPED') AND d.{ordering_key} > k.ordering_key
             ORDER BY d.{ordering_key} LIMIT 1)
     FROM keys k WHERE k.ordering_key IS NOT NULL AND k.depth < :depth
 ), firsts AS MATERIALIZED (
   SELECT k.shard, k.ordering_key, (
            SELECT d.{delivery_version} FROM {delivery} d
-            WHERE d.{shard} = k.shard AND d.{ordering_key} = k.ordering_key AND d.{state} <> 'SENT'
+            WHERE d.{shard} = k.shard AND d.{ordering_key} = k.ordering_key AND d.{state} NOT IN ('SENT', 'SKIPPED')
             ORDER BY d.{delivery_version} LIMIT 1) AS version
     FROM keys k WHERE k.ordering_key IS NOT NULL
 ), heads AS MATERIALIZED (
@@ -43,7 +43,7 @@ WITH RECURSIVE keys(shard, depth, ordering_key) AS (
          d.{state} <> 'FAILED' AND (d.{next_attempt_at} IS NULL OR d.{next_attempt_at} <= postroad_now()) AS due
     FROM firsts f
     CROSS JOIN {delivery} d ON d.{shard} = f.shard AND d.{ordering_key} = f.ordering_key
-     AND d.{delivery_version} = f.version AND d.{state} <> 'SENT'
+     AND d.{delivery_version} = f.version AND d.{state} NOT IN ('SENT', 'SKIPPED')
 )
 SELECT h.shard, h.ordering_key, {o}.{event_id} AS event_id, d.{state} AS state, d.{attempts} AS attempts,
        {o}.{version} AS version, {o}.{topic} AS topic, {o}.{event_type} AS event_type,
@@ -53,7 +53,7 @@ SELECT h.shard, h.ordering_key, {o}.{event_id} AS event_id, d.{state} AS state, 
        {o}.{attributes} AS attributes, {o}.{occurred_at} AS occurred_at, {o}.{deliver_at} AS deliver_at
   FROM heads h
   LEFT JOIN {delivery} d
-    ON h.due AND d.{shard} = h.shard AND d.{ordering_key} = h.ordering_key AND d.{state} <> 'SENT'
+    ON h.due AND d.{shard} = h.shard AND d.{ordering_key} = h.ordering_key AND d.{state} NOT IN ('SENT', 'SKIPPED')
    AND d.{delivery_version} >= h.version
    AND d.{delivery_version} < h.version + MAX(1, :most / MAX(1, (SELECT count(*) FROM heads x WHERE x.due)))
   {join_facts}
@@ -61,6 +61,7 @@ SELECT h.shard, h.ordering_key, {o}.{event_id} AS event_id, d.{state} AS state, 
 
 -- name: mark_sent
 -- Settle by lease, not by id alone: a slow relay must not undo what its successor did.
+-- A relay that was sending while a person skipped the event has the last word: it was sent.
 UPDATE {delivery}
    SET {state} = 'SENT', {published_at} = postroad_now(), {last_error} = NULL
  WHERE {state} <> 'SENT' AND {delivery_event_id} IN (
@@ -74,14 +75,14 @@ UPDATE {delivery}
 UPDATE {delivery} AS d
    SET {state} = :state, {attempts} = {attempts} + 1, {last_error} = :error, {next_attempt_at} = postroad_in(:wait)
   FROM {shards} l
- WHERE d.{delivery_event_id} = :event_id AND d.{state} <> 'SENT'
+ WHERE d.{delivery_event_id} = :event_id AND d.{state} NOT IN ('SENT', 'SKIPPED')
    AND l.outbox = :outbox_name AND l.shard = d.{shard} AND l.token = :token AND l.epoch = :epoch;
 
 -- name: unsharded
 SELECT d.{delivery_event_id} AS event_id, {o}.{aggregate_type} AS aggregate_type, {o}.{aggregate_id} AS aggregate_id,
        d.{delivery_version} AS version
   FROM {delivery} d {join_facts}
- WHERE d.{shard} IS NULL AND d.{state} <> 'SENT' ORDER BY {o}.{occurred_at}, d.{delivery_event_id} LIMIT :most;
+ WHERE d.{shard} IS NULL AND d.{state} NOT IN ('SENT', 'SKIPPED') ORDER BY {o}.{occurred_at}, d.{delivery_event_id} LIMIT :most;
 
 -- name: version_next
 INSERT INTO {versions} (aggregate_type, aggregate_id, version) VALUES (:aggregate_type, :aggregate_id, 1)

@@ -1,6 +1,6 @@
 -- The relay looks only at what is not sent yet. There are no partial indexes here, so sent rows stand together
 -- under NULL, out of the relay's way.
-ALTER TABLE {delivery} ADD COLUMN unsent_shard SMALLINT GENERATED ALWAYS AS (IF({state} = 'SENT', NULL, {shard})) VIRTUAL;
+ALTER TABLE {delivery} ADD COLUMN unsent_shard SMALLINT GENERATED ALWAYS AS (IF({state} IN ('SENT', 'SKIPPED'), NULL, {shard})) VIRTUAL;
 
 -- next
 CREATE INDEX {unsent_index} ON {delivery} (unsent_shard, {ordering_key}, {delivery_version});

@@ -1,5 +1,5 @@
 -- The relay looks only at what is not sent yet: shard by shard, key by key, each key in order.
-CREATE INDEX {unsent_index} ON {delivery} ({shard}, {ordering_key}, {delivery_version}) WHERE {state} <> 'SENT';
+CREATE INDEX {unsent_index} ON {delivery} ({shard}, {ordering_key}, {delivery_version}) WHERE {state} NOT IN ('SENT', 'SKIPPED');
 
 -- next
 CREATE INDEX {sent_index} ON {delivery} ({published_at}) WHERE {state} = 'SENT';

@@ -1,0 +1,135 @@
+"""What became of events in the consumer groups, and the act that lets a failed one be handled again."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from postroad.errors import OperationRefused, UnreadableMessage
+from postroad.inbox import Record, Status
+from postroad.inbox.record import unpack
+from postroad.inbox.records import Records
+from postroad.operations import audit
+from postroad.operations.outbox import readable
+from postroad.stores.base import Store
+
+
+@dataclass(frozen=True, slots=True)
+class InboxRecord:
+    group: str
+    event_id: UUID
+    type: str
+    topic: str
+    key: str
+    version: int
+    state: str
+    """processing, succeeded, waiting (for its next try), refused (with a "no") or failed (for good)"""
+    retry_count: int
+    next_retry_at: datetime | None
+    error: str | None
+    received_at: datetime
+    processed_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class InboxDetail:
+    record: InboxRecord
+    tenant: str
+    locked_by: str | None
+    locked_until: datetime | None
+    message: dict[str, str] | None
+    """The attributes, if the message is kept here; else the broker has it."""
+    payload: Any
+    history: Sequence[audit.Act] = ()
+
+
+async def inbox_page(
+    store: Store,
+    *,
+    group: str = "",
+    failed: bool = False,
+    limit: int = 50,
+    after: tuple[str, UUID] | None = None,
+) -> Sequence[InboxRecord]:
+    """By group and event id; `after` is the last one of the previous page. `failed` includes what will be tried again."""
+    records = Records(store)
+    status = Status.FAILED if failed else None
+    return [_plain(record) for record in await records.list(group or None, status, limit, after)]
+
+
+async def inbox_record(store: Store, group: str, event_id: UUID) -> InboxDetail:
+    """Raises OperationRefused if the group has no record of the event."""
+    found = await Records(store).find(group, event_id)
+    if found is None:
+        raise _unknown(group, event_id)
+    message, payload = _message(found)
+    return InboxDetail(
+        record=_plain(found),
+        tenant=found.tenant,
+        locked_by=found.locked_by,
+        locked_until=found.locked_until,
+        message=message,
+        payload=payload,
+        history=await audit.acts(store, subject=f"{group}/{event_id}"),
+    )
+
+
+async def retry_record(store: Store, group: str, event_id: UUID, *, actor: str, reason: str = "") -> None:
+    """Makes a failed record due now, with all its attempts before it."""
+    records = Records(store)
+    async with store.transaction() as connection:
+        changed = await store.execute(connection, "inbox_retry", group=group, event_id=event_id)
+        if changed.rowcount:
+            await audit.record(
+                store, connection, actor=actor, action="inbox.retry", subject=f"{group}/{event_id}", detail=reason
+            )
+            return
+    record = await records.find(group, event_id)
+    if record is None:
+        raise _unknown(group, event_id)
+    raise OperationRefused(
+        f"Event {event_id} in group {group} is {_state(record)}. Only one that has failed can be retried."
+    )
+
+
+def _unknown(group: str, event_id: UUID) -> OperationRefused:
+    return OperationRefused(
+        f"Group {group} has no record of event {event_id}. List its records with: postroad inbox list --group {group}"
+    )
+
+
+def _plain(record: Record) -> InboxRecord:
+    return InboxRecord(
+        group=record.group,
+        event_id=record.event_id,
+        type=record.event_type,
+        topic=record.topic,
+        key=record.ordering_key or "",
+        version=record.version,
+        state=_state(record),
+        retry_count=record.retry_count,
+        next_retry_at=record.next_retry_at,
+        error=record.error_msg,
+        received_at=record.received_at,
+        processed_at=record.processed_at,
+    )
+
+
+def _state(record: Record) -> str:
+    if record.status is not Status.FAILED:
+        return record.status.name.lower()
+    if record.next_retry_at is not None:
+        return "waiting"
+    return "refused" if record.refused else "failed"
+
+
+def _message(record: Record) -> tuple[dict[str, str] | None, Any]:
+    if record.message is None:
+        return None, None
+    try:
+        message = unpack(record.message)
+    except UnreadableMessage:
+        # Stored by another release; the bytes are still worth showing.
+        return {}, record.message
+    return message.attributes(), readable(message.payload, message.content_type)

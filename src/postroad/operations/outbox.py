@@ -1,0 +1,213 @@
+"""The outbox as a person sees it: its events, one event, and the two acts that free a parked key."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+
+from postroad.errors import OperationRefused
+from postroad.operations import audit
+from postroad.stores.base import Store
+from postroad.stores.tables import OutboxTable
+
+STATES: Final = ("NEW", "RETRY", "FAILED", "SENT", "SKIPPED")
+_UNSENT: Final = ("NEW", "RETRY", "FAILED")
+_AFTER_ALL: Final = UUID(int=2**128 - 1)
+_PARKED_AT_ONCE: Final = 500
+
+_TOLD: Final = {
+    "NEW": "is NEW: it waits for a relay and needs nobody's help",
+    "SENT": "is SENT: the broker has it",
+    "SKIPPED": "was SKIPPED already",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxEvent:
+    id: UUID
+    outbox: str
+    type: str
+    topic: str
+    key: str
+    """What is kept in order: the aggregate's type and id."""
+    version: int | None
+    state: str
+    attempts: int
+    next_attempt_at: datetime | None
+    last_error: str | None
+    occurred_at: datetime
+    published_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxDetail:
+    event: OutboxEvent
+    aggregate_type: str
+    aggregate_id: str
+    shard: int | None
+    schema_version: int
+    content_type: str
+    tenant: str
+    correlation_id: str | None
+    causation_id: str | None
+    attributes: dict[str, Any]
+    created_at: datetime | None
+    deliver_at: datetime | None
+    payload: Any
+    """Decoded if it is JSON, else the bytes."""
+    history: Sequence[audit.Act] = ()
+
+
+async def outbox_page(
+    store: Store,
+    outboxes: Sequence[OutboxTable],
+    *,
+    state: str = "",
+    type: str = "",
+    key: str = "",
+    limit: int = 50,
+    after: UUID | None = None,
+) -> Sequence[OutboxEvent]:
+    """Newest first, from all the outboxes; `after` is the last one of the previous page.
+
+    `key` is an aggregate's id, or its type and id as in `order/42`.
+    """
+    aggregate_type, _, aggregate_id = key.rpartition("/") if key.count("/") == 1 else ("", "", key)
+    found: list[OutboxEvent] = []
+    async with store.reading() as connection:
+        for outbox in outboxes:
+            result = await store.execute(
+                connection,
+                # What is unsent has an index of its own, however much has been sent.
+                "outbox_unsent" if state in _UNSENT else "outbox_list",
+                outbox=outbox,
+                state=state,
+                event_type=type,
+                aggregate_type=aggregate_type,
+                aggregate_id=aggregate_id,
+                before=_id_in(outbox, after or _AFTER_ALL),
+                limit=limit,
+            )
+            found += [event_of(store, outbox, row) for row in result.rows]
+    return sorted(found, key=lambda event: event.id, reverse=True)[:limit]
+
+
+async def outbox_event(store: Store, outboxes: Sequence[OutboxTable], id: UUID) -> OutboxDetail:
+    """Everything about one event. Raises OperationRefused if there is none."""
+    async with store.reading() as connection:
+        for outbox in outboxes:
+            found = await store.execute(connection, "outbox_find", outbox=outbox, event_id=_id_in(outbox, id))
+            if found.rows:
+                break
+        else:
+            raise _unknown(id)
+    return _detail(store, outbox, found.rows[0], await audit.acts(store, subject=str(id)))
+
+
+async def parked_ids(store: Store, outboxes: Sequence[OutboxTable]) -> Sequence[UUID]:
+    """The events that hold up their keys until a person decides."""
+    found: list[UUID] = []
+    while page := await outbox_page(
+        store, outboxes, state="FAILED", limit=_PARKED_AT_ONCE, after=found[-1] if found else None
+    ):
+        found += [event.id for event in page]
+    return found
+
+
+async def retry_events(
+    store: Store, outboxes: Sequence[OutboxTable], ids: Sequence[UUID], *, actor: str, reason: str = ""
+) -> None:
+    """Let the relay try again, from the first attempt. All of them, or none with OperationRefused."""
+    await _settle("outbox_retry", "outbox.retry", store, outboxes, ids, actor, reason)
+
+
+async def skip_event(
+    store: Store, outboxes: Sequence[OutboxTable], id: UUID, *, actor: str, reason: str
+) -> None:
+    """Never send this event; what waits behind it goes on. Consumers will miss it, so a reason is required."""
+    if not reason.strip():
+        raise OperationRefused("Skipping an event needs a reason. Say why its consumers may miss it.")
+    await _settle("outbox_skip", "outbox.skip", store, outboxes, [id], actor, reason)
+
+
+async def _settle(
+    statement: str, action: str, store: Store, outboxes: Sequence[OutboxTable], ids: Sequence[UUID], actor: str, reason: str
+) -> None:
+    async with store.transaction() as connection:
+        for id in ids:
+            states = []
+            for outbox in outboxes:
+                event_id = _id_in(outbox, id)
+                changed = await store.execute(connection, statement, outbox=outbox, event_id=event_id)
+                if changed.rowcount:
+                    break
+                states += (await store.execute(connection, "outbox_state", outbox=outbox, event_id=event_id)).rows
+            else:
+                raise _wrong_state(id, states[0].state) if states else _unknown(id)
+            await audit.record(store, connection, actor=actor, action=action, subject=str(id), detail=reason)
+
+
+def _unknown(id: UUID) -> OperationRefused:
+    return OperationRefused(f"There is no event {id} in the outbox. List them with: postroad outbox list")
+
+
+def _wrong_state(id: UUID, state: str) -> OperationRefused:
+    return OperationRefused(
+        f"Event {id} {_TOLD.get(state, f'is {state}')}. Only a parked (FAILED) or waiting (RETRY) event can be "
+        "retried or skipped."
+    )
+
+
+def _id_in(outbox: OutboxTable, id: UUID) -> UUID | str:
+    return str(id) if outbox.ids == "text" else id
+
+
+def event_of(store: Store, outbox: OutboxTable, row: Any) -> OutboxEvent:
+    return OutboxEvent(
+        id=store.id_out(row.event_id),
+        outbox=outbox.name,
+        type=row.event_type,
+        topic=row.topic or outbox.topic,
+        key=row.ordering_key or "",
+        version=row.version,
+        state=row.state,
+        attempts=row.attempts,
+        next_attempt_at=store.time_out(row.next_attempt_at),
+        last_error=row.last_error,
+        occurred_at=store.time_out(row.occurred_at),  # type: ignore[arg-type]
+        published_at=store.time_out(row.published_at),
+    )
+
+
+def _detail(store: Store, outbox: OutboxTable, row: Any, history: Sequence[audit.Act]) -> OutboxDetail:
+    content_type = row.content_type or "application/json"
+    payload = row.payload.encode() if isinstance(row.payload, str) else bytes(row.payload)
+    return OutboxDetail(
+        event=event_of(store, outbox, row),
+        aggregate_type=row.aggregate_type,
+        aggregate_id=str(row.aggregate_id),
+        shard=row.shard,
+        schema_version=row.schema_version or 1,
+        content_type=content_type,
+        tenant=row.tenant_id or "",
+        correlation_id=row.correlation_id,
+        causation_id=row.causation_id,
+        attributes=msgspec.json.decode(row.attributes) if row.attributes else {},
+        created_at=store.time_out(row.created_at),
+        deliver_at=store.time_out(row.deliver_at),
+        payload=readable(payload, content_type),
+        history=history,
+    )
+
+
+def readable(payload: bytes, content_type: str) -> Any:
+    """A payload as a person can read it; bytes where that is not possible."""
+    if "json" in content_type:
+        try:
+            return msgspec.json.decode(payload)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            pass
+    return payload

@@ -1,0 +1,44 @@
+-- name: outbox_unsent
+-- The index on (state, published_at) is named, because the optimiser might otherwise walk the primary key.
+SELECT d.{delivery_event_id} AS event_id, {o}.{event_type} AS event_type, {o}.{topic} AS topic,
+       d.{ordering_key} AS ordering_key, {o}.{version} AS version, d.{state} AS state, d.{attempts} AS attempts,
+       d.{next_attempt_at} AS next_attempt_at, d.{last_error} AS last_error, {o}.{occurred_at} AS occurred_at,
+       d.{published_at} AS published_at
+  FROM {delivery} d FORCE INDEX ({sent_index}) {join_facts}
+ WHERE d.{state} = :state AND d.{delivery_event_id} < :before
+   AND (:event_type = '' OR {o}.{event_type} = :event_type)
+   AND (:aggregate_type = '' OR {o}.{aggregate_type} = :aggregate_type)
+   AND (:aggregate_id = '' OR {o}.{aggregate_id} = :aggregate_id)
+ ORDER BY event_id DESC
+ LIMIT :limit;
+
+-- name: outbox_parked
+SELECT d.{delivery_event_id} AS event_id, {o}.{event_type} AS event_type, d.{ordering_key} AS ordering_key,
+       d.{attempts} AS attempts, d.{last_error} AS last_error,
+       (SELECT COUNT(*) FROM {delivery} b
+         WHERE b.unsent_shard = d.{shard} AND b.{ordering_key} = d.{ordering_key}
+           AND b.{delivery_version} > d.{delivery_version}) AS behind
+  FROM {delivery} d {join_facts}
+ WHERE d.{state} = 'FAILED'
+ ORDER BY d.{shard}, d.{ordering_key}
+ LIMIT :limit;
+
+-- name: outbox_sent_count
+SELECT COUNT(*) AS events
+  FROM (SELECT 1 FROM {delivery} d
+         WHERE d.{state} = 'SENT' AND d.{published_at} > UTC_TIMESTAMP(6) - INTERVAL :seconds * 1000000 MICROSECOND
+         LIMIT :most) recent;
+
+-- name: outbox_sent_since
+SELECT d.{delivery_event_id} AS event_id, {o}.{event_type} AS event_type, {o}.{topic} AS topic,
+       d.{ordering_key} AS ordering_key, {o}.{version} AS version, d.{state} AS state, d.{attempts} AS attempts,
+       d.{next_attempt_at} AS next_attempt_at, d.{last_error} AS last_error, {o}.{occurred_at} AS occurred_at,
+       d.{published_at} AS published_at
+  FROM {delivery} d {join_facts}
+ WHERE d.{state} = 'SENT' AND d.{published_at} > UTC_TIMESTAMP(6) - INTERVAL :seconds * 1000000 MICROSECOND
+ ORDER BY d.{published_at}
+ LIMIT :limit;
+
+-- name: shards_free
+SELECT COUNT(*) AS shards FROM {shards}
+ WHERE outbox = :outbox_name AND (token IS NULL OR expires_at <= UTC_TIMESTAMP(6));

@@ -1,0 +1,45 @@
+-- name: outbox_unsent
+-- Materialised, because the planner might otherwise walk the primary key past millions of sent events.
+WITH unsent AS MATERIALIZED (
+  SELECT d.{delivery_event_id} AS event_id, {o}.{event_type} AS event_type, {o}.{topic} AS topic,
+         d.{ordering_key} AS ordering_key, {o}.{version} AS version, d.{state} AS state, d.{attempts} AS attempts,
+         d.{next_attempt_at} AS next_attempt_at, d.{last_error} AS last_error, {o}.{occurred_at} AS occurred_at,
+         d.{published_at} AS published_at
+    FROM {delivery} d {join_facts}
+   WHERE d.{state} NOT IN ('SENT', 'SKIPPED') AND d.{state} = :state AND d.{delivery_event_id} < :before
+     AND (:event_type = '' OR {o}.{event_type} = :event_type)
+     AND (:aggregate_type = '' OR {o}.{aggregate_type} = :aggregate_type)
+     AND (:aggregate_id = '' OR {o}.{aggregate_id} = :aggregate_id)
+)
+SELECT * FROM unsent ORDER BY event_id DESC LIMIT :limit;
+
+-- name: outbox_parked
+SELECT d.{delivery_event_id} AS event_id, {o}.{event_type} AS event_type, d.{ordering_key} AS ordering_key,
+       d.{attempts} AS attempts, d.{last_error} AS last_error,
+       (SELECT COUNT(*) FROM {delivery} b
+         WHERE b.{shard} = d.{shard} AND b.{ordering_key} = d.{ordering_key}
+           AND b.{state} NOT IN ('SENT', 'SKIPPED') AND b.{delivery_version} > d.{delivery_version}) AS behind
+  FROM {delivery} d {join_facts}
+ WHERE d.{state} NOT IN ('SENT', 'SKIPPED') AND d.{state} = 'FAILED'
+ ORDER BY d.{shard}, d.{ordering_key}
+ LIMIT :limit;
+
+-- name: outbox_sent_count
+SELECT COUNT(*) AS events
+  FROM (SELECT 1 FROM {delivery} d
+         WHERE d.{state} = 'SENT' AND d.{published_at} > now() - make_interval(secs => CAST(:seconds AS double precision))
+         LIMIT :most) recent;
+
+-- name: outbox_sent_since
+SELECT d.{delivery_event_id} AS event_id, {o}.{event_type} AS event_type, {o}.{topic} AS topic,
+       d.{ordering_key} AS ordering_key, {o}.{version} AS version, d.{state} AS state, d.{attempts} AS attempts,
+       d.{next_attempt_at} AS next_attempt_at, d.{last_error} AS last_error, {o}.{occurred_at} AS occurred_at,
+       d.{published_at} AS published_at
+  FROM {delivery} d {join_facts}
+ WHERE d.{state} = 'SENT' AND d.{published_at} > now() - make_interval(secs => CAST(:seconds AS double precision))
+ ORDER BY d.{published_at}
+ LIMIT :limit;
+
+-- name: shards_free
+SELECT COUNT(*) AS shards FROM {shards}
+ WHERE outbox = :outbox_name AND (token IS NULL OR expires_at <= clock_timestamp());

@@ -1,0 +1,68 @@
+-- name: outbox_list
+-- Newest first, straight from the primary key.
+SELECT d.{delivery_event_id} AS event_id, {o}.{event_type} AS event_type, {o}.{topic} AS topic,
+       d.{ordering_key} AS ordering_key, {o}.{version} AS version, d.{state} AS state, d.{attempts} AS attempts,
+       d.{next_attempt_at} AS next_attempt_at, d.{last_error} AS last_error, {o}.{occurred_at} AS occurred_at,
+       d.{published_at} AS published_at
+  FROM {delivery} d {join_facts}
+ WHERE d.{delivery_event_id} < :before
+   AND (:state = '' OR d.{state} = :state)
+   AND (:event_type = '' OR {o}.{event_type} = :event_type)
+   AND (:aggregate_type = '' OR {o}.{aggregate_type} = :aggregate_type)
+   AND (:aggregate_id = '' OR {o}.{aggregate_id} = :aggregate_id)
+ ORDER BY d.{delivery_event_id} DESC
+ LIMIT :limit;
+
+-- name: outbox_find
+SELECT d.{delivery_event_id} AS event_id, {o}.{event_type} AS event_type, {o}.{topic} AS topic,
+       d.{ordering_key} AS ordering_key, {o}.{version} AS version, d.{state} AS state, d.{attempts} AS attempts,
+       d.{next_attempt_at} AS next_attempt_at, d.{last_error} AS last_error, {o}.{occurred_at} AS occurred_at,
+       d.{published_at} AS published_at, {o}.{aggregate_type} AS aggregate_type, {o}.{aggregate_id} AS aggregate_id,
+       d.{shard} AS shard, {o}.{schema_version} AS schema_version, {o}.{content_type} AS content_type,
+       {o}.{tenant_id} AS tenant_id, {o}.{correlation_id} AS correlation_id, {o}.{causation_id} AS causation_id,
+       {o}.{attributes} AS attributes, {o}.{created_at} AS created_at, {o}.{deliver_at} AS deliver_at,
+       {payload_out} AS payload
+  FROM {delivery} d {join_facts}
+ WHERE d.{delivery_event_id} = :event_id;
+
+-- name: outbox_state
+SELECT d.{state} AS state FROM {delivery} d WHERE d.{delivery_event_id} = :event_id;
+
+-- name: outbox_retry
+-- The error stays to be read until the event is sent.
+UPDATE {delivery} SET {state} = 'NEW', {attempts} = 0, {next_attempt_at} = NULL
+ WHERE {delivery_event_id} = :event_id AND {state} IN ('FAILED', 'RETRY');
+
+-- name: outbox_skip
+-- Not SENT, because it was not; but the relay passes it, and its key goes on.
+UPDATE {delivery} SET {state} = 'SKIPPED', {next_attempt_at} = NULL
+ WHERE {delivery_event_id} = :event_id AND {state} IN ('FAILED', 'RETRY');
+
+-- name: outbox_counts
+-- Only what is unsent; the sent are too many to be counted.
+SELECT d.{state} AS state, COUNT(*) AS events, MIN({o}.{occurred_at}) AS oldest
+  FROM {delivery} d {join_facts}
+ WHERE d.{state} NOT IN ('SENT', 'SKIPPED')
+ GROUP BY d.{state};
+
+-- name: outbox_written
+-- Ids begin with the time at which they were made, so a span of time is a range of the primary key.
+SELECT d.{delivery_event_id} AS event_id, {o}.{event_type} AS event_type, {o}.{topic} AS topic,
+       d.{ordering_key} AS ordering_key, {o}.{version} AS version, d.{state} AS state, d.{attempts} AS attempts,
+       d.{next_attempt_at} AS next_attempt_at, d.{last_error} AS last_error, {o}.{occurred_at} AS occurred_at,
+       d.{published_at} AS published_at
+  FROM {delivery} d {join_facts}
+ WHERE d.{delivery_event_id} > :low AND d.{delivery_event_id} < :high
+ ORDER BY d.{delivery_event_id}
+ LIMIT :limit;
+
+-- name: groups_known
+SELECT DISTINCT consumer_group FROM {handlers} ORDER BY consumer_group;
+
+-- name: audit_add
+INSERT INTO {audit} (at, actor, action, subject, detail) VALUES (:now, :actor, :action, :subject, :detail);
+
+-- name: audit_list
+SELECT id, at, actor, action, subject, detail FROM {audit}
+ WHERE id < :before AND (:subject = '' OR subject = :subject)
+ ORDER BY id DESC LIMIT :limit;
