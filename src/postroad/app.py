@@ -166,7 +166,9 @@ class Postroad:
     def topology(self) -> Topology:
         """Every topic that this service writes or reads, every subscription it reads them through."""
         subscriptions = tuple(
-            Subscription(f"{topic}.{group}", topic) for group in self.groups for topic in self.registry.topics(group)
+            Subscription(f"{topic}.{group}", topic, ack_deadline=self.subscriber_options.ack_deadline)
+            for group in self.groups
+            for topic in self.registry.topics(group)
         )
         topics = {*known_topics(), *(subscription.topic for subscription in subscriptions)}
         return Topology(tuple(sorted(topics)), subscriptions)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import re
-import sys
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from enum import Enum
@@ -37,6 +36,7 @@ class EventType:
 
 
 _declared: Final[dict[tuple[str, int], EventType]] = {}
+_topics: Final[set[str]] = set()
 
 
 def event(
@@ -61,7 +61,9 @@ def event(
         _check_class(cls)
         _check_key(cls, key)
         event_type = EventType(type, topic, aggregate, key, schema_version, outbox, cls)
-        _register(event_type)
+        # A process may hold several services, and two of them may read one event as classes of their own.
+        _declared[type, schema_version] = event_type
+        _topics.add(topic)
         cls.__postroad__ = event_type  # type: ignore[attr-defined]
         return cls
 
@@ -85,9 +87,14 @@ def declared(name: str) -> Mapping[int, EventType]:
     return {version: _declared[name, version] for known, version in sorted(_declared) if known == name}
 
 
+def declared_names() -> list[str]:
+    """The types that the process knows."""
+    return sorted({name for name, _ in _declared})
+
+
 def known_topics() -> set[str]:
     """The topics of all types that the process knows."""
-    return {kind.topic for kind in _declared.values()}
+    return set(_topics)
 
 
 def aggregate_id_of(event: object) -> str | None:
@@ -135,6 +142,9 @@ def _key_fault(value: object) -> str:
         return f"is longer than {MAX_AGGREGATE_ID} characters"
     if _UNPRINTABLE.search(text):
         return "contains a control character"
+    if text != text.strip():
+        # MySQL compares "a" and "a " as equal, the others do not.
+        return "begins or ends with a space"
     return ""
 
 
@@ -160,32 +170,3 @@ def _check_key(cls: type, key: str | None) -> None:
         f"{cls.__qualname__} has no field {key!r} to be the key. "
         + (f"Did you mean {near[0]!r}?" if near else f"Its fields are: {', '.join(fields) or 'none'}.")
     )
-
-
-def _register(new: EventType) -> None:
-    old = _declared.get((new.name, new.schema_version))
-    if (
-        old is not None
-        and _origin(old.cls) != _origin(new.cls)
-        and not (_is_local(old.cls) or _is_local(new.cls))
-    ):
-        raise ConfigurationError(
-            f"{new.name} v{new.schema_version} is declared by {_where(old.cls)} and by {_where(new.cls)}. "
-            "Keep one of them, or give the newer one the next schema_version."
-        )
-    _declared[new.name, new.schema_version] = new
-
-
-def _origin(cls: type) -> tuple[str, str]:
-    """The file, not the module: a script is both `__main__` and, when imported again, itself."""
-    module = sys.modules.get(cls.__module__)
-    return getattr(module, "__file__", None) or cls.__module__, cls.__qualname__
-
-
-def _is_local(cls: type) -> bool:
-    """A class inside a function is made anew with each call, so it takes the place of the one before."""
-    return "<locals>" in cls.__qualname__
-
-
-def _where(cls: type) -> str:
-    return f"{cls.__module__}.{cls.__qualname__}"

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from postroad.errors import StoreError
+from postroad.presence import Presence
 from postroad.stores import migrations
 
 if TYPE_CHECKING:
@@ -60,10 +61,15 @@ class Runner:
     def _work(self) -> list[Coroutine[Any, Any, None]]:
         work = [relay.run(self._stop) for relay in self.relays]
         work += [subscriber.run(self._stop) for subscriber in self.subscribers]
+        work += [self._presence(subscriber.group).run(self._stop) for subscriber in self.subscribers]
         if self._scheduler is not None:
             work.append(self._every(_RETRY_INTERVAL, self._retry))
         work.append(self._every(_PRUNE_INTERVAL, self._prune))
         return work
+
+    def _presence(self, group: str) -> Presence:
+        road = self._road
+        return Presence(road.store, group, clock=road.clock, randomness=road.randomness)
 
     async def _every(self, interval: float, act: Any) -> None:
         """`act` now and then; a database in trouble only delays it."""

@@ -8,12 +8,9 @@ import pytest
 from postroad.brokers import available_brokers, connect_broker
 from postroad.brokers.base import Broker
 from postroad.clock import SystemClock
+from postroad.testing import FaultyBroker
+from postroad.testing.broker_contract import BrokerContract
 from tests.support.components import address
-
-pytest.register_assert_rewrite("postroad.testing.broker_contract", "postroad.testing.post")
-
-from postroad.testing.broker_contract import BrokerContract  # noqa: E402 (after the registration)
-from postroad.testing.faulty_broker import FaultyBroker  # noqa: E402
 
 VARIANTS = {
     "embedded": ["embedded in memory", "embedded in a file", "embedded behind a faultless FaultyBroker"]

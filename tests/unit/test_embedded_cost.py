@@ -69,7 +69,7 @@ async def test_the_backlog_behind_a_blocked_key_costs_nothing(
     receiver = await post.subscribe(Flow(messages=1))
     (head,) = await post.take(receiver, 1)
     await head.retry(60)
-    assert await steps(broker, lambda: some_work(post, receiver)) < 60
+    assert await steps(broker, lambda: some_work(post, receiver)) < 30
 
 
 @pytest.mark.parametrize("backlog", [SMALL, LARGE])
@@ -80,7 +80,7 @@ async def test_the_backlog_behind_a_key_in_hand_costs_nothing(
     holder = await post.subscribe(Flow(messages=1))
     await post.take(holder, 1)
     receiver = await post.subscribe()
-    assert await steps(broker, lambda: some_work(post, receiver)) < 60
+    assert await steps(broker, lambda: some_work(post, receiver)) < 30
 
 
 @pytest.mark.parametrize("backlog", [SMALL, LARGE])
@@ -96,7 +96,7 @@ async def test_working_off_a_key_costs_the_same_however_much_is_behind(
         await dead.dead("unreadable")
         await retried.retry(0)
 
-    assert await steps(broker, settle_three) < 60
+    assert await steps(broker, settle_three) < 30
 
 
 @pytest.mark.parametrize("windows", [2, 20])
@@ -125,4 +125,4 @@ async def test_history_costs_nothing(broker: EmbeddedBroker, post: Post, history
         assert await post.take_texts(receiver, 2) == "ab"
         assert await post.has_depth(0)
 
-    assert await steps(broker, work) < 60
+    assert await steps(broker, work) < 30

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
@@ -81,6 +81,21 @@ def test_renamed_fields_are_used_both_ways() -> None:
     assert decode(b'{"orderId":1}', type_of(Renamed)) == sent
     with pytest.raises(InvalidPayload, match="field orderId: "):
         encode(Renamed(order_id=2**63), type_of(Renamed))
+
+
+class Pair(NamedTuple):
+    left: int
+    right: str
+
+
+def test_a_named_tuple_arrives_as_it_was_given() -> None:
+    class Paired(msgspec.Struct):
+        pair: Pair
+
+    sent = Paired(Pair(1, "x"))
+    assert decode(encode(sent, type_of(Paired)), type_of(Paired)) == sent
+    with pytest.raises(InvalidPayload, match=r"field pair\[1\]: contains a NUL"):
+        encode(Paired(Pair(1, "\0")), type_of(Paired))
 
 
 def test_an_unset_field_stays_unset() -> None:

@@ -146,8 +146,8 @@ def test_an_error_without_text_is_its_class() -> None:
 
 
 def test_an_error_whose_text_fails_is_still_described() -> None:
-    class Broken(Exception):  # noqa: N818
+    class BrokenError(Exception):
         def __str__(self) -> str:
             raise RuntimeError("no text")
 
-    assert describe(Broken()) == "Broken (its text cannot be shown)"
+    assert describe(BrokenError()) == "BrokenError (its text cannot be shown)"

@@ -1,6 +1,7 @@
 """Old schema versions: lifted step by step, and never silently dropped."""
 
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -65,6 +66,14 @@ def upcasters() -> Upcasters:
 @pytest.mark.spec("P8")
 def test_the_classs_own_version_is_read_directly() -> None:
     assert Upcasters().read(message(1), V1) == CreatedV1("Ada Lovelace")
+
+
+def test_a_direct_reading_keeps_every_digit() -> None:
+    class Priced(msgspec.Struct):
+        price: Decimal
+
+    read = Upcasters().read(message(1, b'{"price":12345678901234567890.10}'), known(1, Priced))
+    assert read == Priced(Decimal("12345678901234567890.10"))
 
 
 @pytest.mark.spec("P8")

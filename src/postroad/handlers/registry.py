@@ -50,9 +50,14 @@ class Registry:
     def types(self, group: str) -> frozenset[str]:
         return frozenset(type for known, type in self._handlers if known == group)
 
+    def handlers(self, group: str) -> tuple[Handler, ...]:
+        return tuple(
+            handler
+            for (known, _), versions in self._handlers.items()
+            if known == group
+            for handler in versions.values()
+        )
+
     def topics(self, group: str) -> tuple[str, ...]:
         """The topics from which the group's events come."""
-        handlers = [
-            h for (known, _), versions in self._handlers.items() if known == group for h in versions.values()
-        ]
-        return tuple(sorted({handler.event_type.topic for handler in handlers}))
+        return tuple(sorted({handler.event_type.topic for handler in self.handlers(group)}))

@@ -126,18 +126,16 @@ def judge(
     if record.status is Status.PROCESSING and record.locked_until and record.locked_until > now:
         # Its holder may be done at any moment, long before the lease ends.
         return AcquireState.IN_PROGRESS, min(RECHECK, (record.locked_until - now).total_seconds())
-    not_before = max((moment for moment in (record.next_retry_at, blocked_until) if moment), default=now)
-    if not_before > now:
-        return AcquireState.IN_PROGRESS, (not_before - now).total_seconds()
     if blocked_until:
-        return AcquireState.IN_PROGRESS, RECHECK
+        return AcquireState.IN_PROGRESS, max(RECHECK, (blocked_until - now).total_seconds())
+    if record.next_retry_at and record.next_retry_at > now:
+        return AcquireState.IN_PROGRESS, (record.next_retry_at - now).total_seconds()
     return (AcquireState.RETRYABLE_FAILED if record.status is Status.FAILED else AcquireState.ACQUIRED), 0.0
 
 
 # -- between messages, rows and records ----------------------------------------------------------------
 
 _LIMITS: Final = {"event_type": 128, "tenant_id": 255, "topic": 255, "ordering_key": 520}
-_LARGEST_VERSION: Final = 2**63 - 1
 
 
 class Row(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -173,8 +171,6 @@ def check_storable(message: Message) -> None:
             raise UnreadableMessage(f"attribute {name} contains a control character or a lone surrogate")
         if isinstance(value, str) and len(value) > _LIMITS[name]:
             raise UnreadableMessage(f"attribute {name} is longer than {_LIMITS[name]} characters")
-    if not 0 <= (message.version or 0) <= _LARGEST_VERSION:
-        raise UnreadableMessage(f"attribute version is {message.version}: it must be between 0 and 2^63-1")
 
 
 def _storable(character: str) -> bool:

@@ -1,16 +1,18 @@
-"""What people ask of a running system, and what they do to it by hand; the command line and the dashboard share it.
+"""What people ask of a running system and do to it by hand; the command line and the dashboard share it.
 
-Questions return frozen values. Acts check the state of their subject, refuse with OperationRefused, and are written to
-the audit table in the transaction that does them.
+Questions return frozen values. Acts check the state of their subject, refuse with OperationRefused, and are
+written to the audit table in the transaction that does them.
 """
 
 from postroad.operations.audit import Act, acts, this_user
 from postroad.operations.dead_letters import (
-    DeadLetters,
-    discard_dead_letters,
-    find_dead_letter,
-    list_dead_letters,
-    retry_dead_letters,
+    DeadEvent,
+    all_dead,
+    dead_page,
+    discard_dead,
+    find_dead,
+    retry_dead,
+    topics_of,
 )
 from postroad.operations.inbox import InboxDetail, InboxRecord, inbox_page, inbox_record, retry_record
 from postroad.operations.outbox import (
@@ -24,6 +26,8 @@ from postroad.operations.outbox import (
     skip_event,
 )
 from postroad.operations.status import (
+    MOST_COUNTED,
+    MOST_DEAD,
     GroupStatus,
     OutboxStatus,
     ParkedKey,
@@ -34,9 +38,11 @@ from postroad.operations.status import (
 from postroad.operations.tail import Tail
 
 __all__ = [
+    "MOST_COUNTED",
+    "MOST_DEAD",
     "STATES",
     "Act",
-    "DeadLetters",
+    "DeadEvent",
     "GroupStatus",
     "InboxDetail",
     "InboxRecord",
@@ -48,18 +54,20 @@ __all__ = [
     "Tail",
     "WorkerStatus",
     "acts",
-    "discard_dead_letters",
-    "find_dead_letter",
+    "all_dead",
+    "dead_page",
+    "discard_dead",
+    "find_dead",
     "inbox_page",
     "inbox_record",
-    "list_dead_letters",
     "outbox_event",
     "outbox_page",
     "parked_ids",
-    "retry_dead_letters",
+    "retry_dead",
     "retry_events",
     "retry_record",
     "skip_event",
     "status",
     "this_user",
+    "topics_of",
 ]

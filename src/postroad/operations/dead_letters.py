@@ -1,6 +1,6 @@
 """What the broker holds as dead: look, give back, throw away."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -8,7 +8,7 @@ from uuid import UUID
 
 from postroad.brokers.base import Broker, DeadLetter
 from postroad.errors import OperationRefused
-from postroad.message import parse_id
+from postroad.message import ordering_key, parse_id
 from postroad.operations import audit
 from postroad.operations.outbox import readable
 from postroad.stores.base import Store
@@ -17,14 +17,15 @@ _PAGE: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetters:
-    """One dead letter as a person sees it."""
+class DeadEvent:
+    """A dead letter as a person sees it."""
 
     id: str
-    """The broker's handle; unique within the topic."""
+    """The broker's handle, good within its topic."""
     topic: str
     group: str
     event_id: str
+    """As the message says; empty if it does not."""
     type: str
     key: str
     reason: str
@@ -32,3 +33,113 @@ class DeadLetters:
     died_at: datetime
     attributes: dict[str, str]
     payload: Any
+
+
+async def topics_of(broker: Broker) -> Sequence[str]:
+    """The topics that somebody subscribes to: only there can anything have died."""
+    return sorted({subscription.topic for subscription in await broker.subscriptions()})
+
+
+async def dead_page(
+    broker: Broker, topics: Sequence[str], *, limit: int = 50, after: str = ""
+) -> Sequence[DeadEvent]:
+    """By topic, oldest first. `after` is the last id of the previous page, where there is one topic."""
+    found: list[DeadEvent] = []
+    for topic in topics:
+        if len(found) < limit:
+            letters = await broker.dead_letters(topic, limit=limit - len(found), after=after)
+            found += [_plain(letter) for letter in letters]
+    return found
+
+
+async def all_dead(broker: Broker, topics: Sequence[str]) -> AsyncIterator[DeadEvent]:
+    for topic in topics:
+        after = ""
+        while letters := await broker.dead_letters(topic, limit=_PAGE, after=after):
+            for letter in letters:
+                yield _plain(letter)
+            after = letters[-1].id
+
+
+async def find_dead(broker: Broker, topics: Sequence[str], ids: Sequence[str]) -> Sequence[DeadEvent]:
+    """By the broker's id or by the event's. Raises OperationRefused if one is not there or is ambiguous."""
+    found: dict[str, list[DeadEvent]] = {id: [] for id in ids}
+    async for dead in all_dead(broker, topics):
+        for id in {dead.id, dead.event_id} & found.keys():
+            found[id].append(dead)
+    for id, matches in found.items():
+        if not matches:
+            raise OperationRefused(f"There is no dead letter {id}. List them with: postroad dlq list")
+        if len({dead.topic for dead in matches}) > 1:
+            topics_told = " and of ".join(dead.topic for dead in matches)
+            raise OperationRefused(f"{id} is a dead letter of {topics_told}. Say which with --topic.")
+    return list({(dead.topic, dead.id): dead for matches in found.values() for dead in matches}.values())
+
+
+async def retry_dead(
+    store: Store, broker: Broker, dead: Sequence[DeadEvent], *, actor: str, reason: str = ""
+) -> int:
+    """Back to the subscriptions they came from, with all attempts before them; how many.
+
+    The inbox records first: a message that came back to a record that says "failed for good" would die again.
+    """
+    async with store.transaction() as connection:
+        for one in dead:
+            if event_id := _event_id(one):
+                await store.execute(connection, "inbox_retry", group=one.group, event_id=event_id)
+            await audit.record(
+                store, connection, actor=actor, action="dlq.retry", subject=_subject(one), detail=reason
+            )
+    return sum([await broker.revive(topic, ids) for topic, ids in _by_topic(dead).items()])
+
+
+async def discard_dead(
+    store: Store, broker: Broker, dead: Sequence[DeadEvent], *, actor: str, reason: str
+) -> int:
+    """Throws them away for good; how many. The audit table keeps what they were."""
+    if not reason.strip():
+        raise OperationRefused("Discarding a dead letter needs a reason. Say why nobody will miss it.")
+    async with store.transaction() as connection:
+        for one in dead:
+            if event_id := _event_id(one):
+                await store.execute(connection, "inbox_discard", group=one.group, event_id=event_id)
+            await audit.record(
+                store, connection, actor=actor, action="dlq.discard", subject=_subject(one), detail=reason
+            )
+    return sum([await broker.discard(topic, ids) for topic, ids in _by_topic(dead).items()])
+
+
+def _by_topic(dead: Sequence[DeadEvent]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for one in dead:
+        found.setdefault(one.topic, []).append(one.id)
+    return found
+
+
+def _subject(dead: DeadEvent) -> str:
+    return f"{dead.group}/{dead.event_id or dead.id}"
+
+
+def _event_id(dead: DeadEvent) -> UUID | None:
+    try:
+        return parse_id(dead.event_id)
+    except ValueError:
+        return None
+
+
+def _plain(letter: DeadLetter) -> DeadEvent:
+    attributes = letter.attributes
+    aggregate = (attributes.get("aggregate_type", ""), attributes.get("aggregate_id", ""))
+    return DeadEvent(
+        id=letter.id,
+        topic=letter.topic,
+        group=letter.subscription.removeprefix(f"{letter.topic}."),
+        event_id=attributes.get("event_id", ""),
+        type=attributes.get("event_type", ""),
+        key=ordering_key(*aggregate) if all(aggregate) else "",
+        reason=letter.reason,
+        attempts=letter.attempts,
+        died_at=letter.died_at,
+        attributes=dict(attributes),
+        payload=readable(letter.data, attributes.get("content_type", "application/json")),
+    )

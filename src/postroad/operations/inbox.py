@@ -52,10 +52,12 @@ async def inbox_page(
     limit: int = 50,
     after: tuple[str, UUID] | None = None,
 ) -> Sequence[InboxRecord]:
-    """By group and event id; `after` is the last one of the previous page. `failed` includes what will be tried again."""
-    records = Records(store)
+    """By group and event id; `after` is the last one of the previous page.
+
+    With `failed`, also those that will be tried again.
+    """
     status = Status.FAILED if failed else None
-    return [_plain(record) for record in await records.list(group or None, status, limit, after)]
+    return [_plain(record) for record in await Records(store).list(group or None, status, limit, after)]
 
 
 async def inbox_record(store: Store, group: str, event_id: UUID) -> InboxDetail:
@@ -77,15 +79,15 @@ async def inbox_record(store: Store, group: str, event_id: UUID) -> InboxDetail:
 
 async def retry_record(store: Store, group: str, event_id: UUID, *, actor: str, reason: str = "") -> None:
     """Makes a failed record due now, with all its attempts before it."""
-    records = Records(store)
+    subject = f"{group}/{event_id}"
     async with store.transaction() as connection:
         changed = await store.execute(connection, "inbox_retry", group=group, event_id=event_id)
         if changed.rowcount:
             await audit.record(
-                store, connection, actor=actor, action="inbox.retry", subject=f"{group}/{event_id}", detail=reason
+                store, connection, actor=actor, action="inbox.retry", subject=subject, detail=reason
             )
             return
-    record = await records.find(group, event_id)
+    record = await Records(store).find(group, event_id)
     if record is None:
         raise _unknown(group, event_id)
     raise OperationRefused(
@@ -95,7 +97,8 @@ async def retry_record(store: Store, group: str, event_id: UUID, *, actor: str, 
 
 def _unknown(group: str, event_id: UUID) -> OperationRefused:
     return OperationRefused(
-        f"Group {group} has no record of event {event_id}. List its records with: postroad inbox list --group {group}"
+        f"Group {group} has no record of event {event_id}. "
+        f"List its records with: postroad inbox list --group {group}"
     )
 
 

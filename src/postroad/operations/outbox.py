@@ -7,6 +7,7 @@ from typing import Any, Final
 from uuid import UUID
 
 import msgspec
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from postroad.errors import OperationRefused
 from postroad.operations import audit
@@ -127,27 +128,38 @@ async def retry_events(
 async def skip_event(
     store: Store, outboxes: Sequence[OutboxTable], id: UUID, *, actor: str, reason: str
 ) -> None:
-    """Never send this event; what waits behind it goes on. Consumers will miss it, so a reason is required."""
+    """Never send this event; what waits behind it goes on. Consumers will miss it: a reason is required."""
     if not reason.strip():
         raise OperationRefused("Skipping an event needs a reason. Say why its consumers may miss it.")
     await _settle("outbox_skip", "outbox.skip", store, outboxes, [id], actor, reason)
 
 
 async def _settle(
-    statement: str, action: str, store: Store, outboxes: Sequence[OutboxTable], ids: Sequence[UUID], actor: str, reason: str
+    statement: str,
+    action: str,
+    store: Store,
+    outboxes: Sequence[OutboxTable],
+    ids: Sequence[UUID],
+    actor: str,
+    reason: str,
 ) -> None:
     async with store.transaction() as connection:
         for id in ids:
-            states = []
-            for outbox in outboxes:
-                event_id = _id_in(outbox, id)
-                changed = await store.execute(connection, statement, outbox=outbox, event_id=event_id)
-                if changed.rowcount:
-                    break
-                states += (await store.execute(connection, "outbox_state", outbox=outbox, event_id=event_id)).rows
-            else:
-                raise _wrong_state(id, states[0].state) if states else _unknown(id)
+            await _change(statement, store, connection, outboxes, id)
             await audit.record(store, connection, actor=actor, action=action, subject=str(id), detail=reason)
+
+
+async def _change(
+    statement: str, store: Store, connection: AsyncConnection, outboxes: Sequence[OutboxTable], id: UUID
+) -> None:
+    state = ""
+    for outbox in outboxes:
+        bound: dict[str, Any] = {"outbox": outbox, "event_id": _id_in(outbox, id)}
+        if (await store.execute(connection, statement, **bound)).rowcount:
+            return
+        for row in (await store.execute(connection, "outbox_state", **bound)).rows:
+            state = row.state
+    raise _wrong_state(id, state) if state else _unknown(id)
 
 
 def _unknown(id: UUID) -> OperationRefused:
@@ -155,9 +167,9 @@ def _unknown(id: UUID) -> OperationRefused:
 
 
 def _wrong_state(id: UUID, state: str) -> OperationRefused:
+    told = _TOLD.get(state, f"is {state}")
     return OperationRefused(
-        f"Event {id} {_TOLD.get(state, f'is {state}')}. Only a parked (FAILED) or waiting (RETRY) event can be "
-        "retried or skipped."
+        f"Event {id} {told}. Only a parked (FAILED) or waiting (RETRY) event can be retried or skipped."
     )
 
 

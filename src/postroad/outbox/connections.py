@@ -1,7 +1,8 @@
 """The caller's connection, whatever it is. All kinds run the same one statement; only the executors differ."""
 
-from collections.abc import Callable, Coroutine
-from functools import cache
+import re
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import cache, partial
 from typing import Any
 
 from sqlalchemy import Connection
@@ -9,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_s
 from sqlalchemy.orm import Session, scoped_session
 
 from postroad.errors import ConfigurationError, NoTransaction
+from postroad.outbox.promises import promises_of
 from postroad.outbox.session import write_with_flush
 from postroad.outbox.statement import Row, conflict, execute
 from postroad.outbox.wake import Wake
@@ -24,22 +26,30 @@ def write(target: Any, store: Store, table: OutboxTable, row: Row, wake: Wake) -
     if isinstance(target, (scoped_session, async_scoped_session)):
         target = target.registry()
     if isinstance(target, AsyncSession):
-        target = target.sync_session
-    if isinstance(target, Session):
-        return write_with_flush(target, store, table, row, wake)
-    if isinstance(target, Connection):
-        return _write_connection(target, store, table, row, wake)
-    if isinstance(target, AsyncConnection):
+        _require(target.in_transaction(), "async with session.begin():", "session")
+        write_with_flush(target.sync_session, store, table, row, wake)
+    elif isinstance(target, Session):
+        _require(target.in_transaction(), "with session.begin():", "session")
+        write_with_flush(target, store, table, row, wake)
+    elif isinstance(target, Connection):
+        _require(target.in_transaction(), "with engine.begin() as connection:", "connection")
+        _write_connection(target, store, table, row, wake)
+    elif isinstance(target, AsyncConnection):
+        _require(target.in_transaction(), "async with engine.begin() as connection:", "connection", "await ")
         return _write_async_connection(target, store, table, row, wake)
-    return _driver_writer(type(target))(target, store, table, row, wake)
+    else:
+        return _driver_writer(type(target))(target, store, table, row, wake)
+    return None
 
 
-@cache
 def _driver_writer(kind: type) -> Write:
     """Found by module name, so that no driver has to be installed to use another."""
     for base in kind.__mro__:
         module = base.__module__.split(".")[0]
-        if module in ("psycopg", "psycopg_pool"):
+        # Not a cursor and not a pool: those cannot tell whether a transaction is open.
+        if not re.search(r"Connection(Proxy)?$", base.__name__):
+            continue
+        if module == "psycopg":
             return _write_psycopg_async if "Async" in base.__name__ else _write_psycopg
         if module in _DRIVERS:
             return _DRIVERS[module]
@@ -50,19 +60,33 @@ def _driver_writer(kind: type) -> Write:
 
 
 def _write_connection(connection: Connection, store: Store, table: OutboxTable, row: Row, wake: Wake) -> None:
-    if not connection.in_transaction():
-        raise NoTransaction(_no_transaction("with engine.begin() as connection:", "connection"))
+    promises, told = promises_of(connection), _told(row)
+    promises.make(told)
     execute(connection, store, table, [row])
-    wake.soon()
+    promises.keep(told, wake)
 
 
-async def _write_async_connection(
+def _write_async_connection(
     connection: AsyncConnection, store: Store, table: OutboxTable, row: Row, wake: Wake
-) -> None:
-    if not connection.in_transaction():
-        raise NoTransaction(_no_transaction("async with engine.begin() as connection:", "connection", "await "))
-    await connection.run_sync(execute, store, table, [row])
-    wake.soon()
+) -> Coroutine[Any, Any, None]:
+    # Promised now and not when awaited, so that a forgotten `await` cannot go unnoticed at the commit.
+    promises, told = promises_of(_sync_connection(connection)), _told(row)
+    promises.make(told)
+
+    async def finish() -> None:
+        await connection.run_sync(execute, store, table, [row])
+        promises.keep(told, wake)
+
+    return finish()
+
+
+def _sync_connection(connection: AsyncConnection) -> Connection:
+    assert connection.sync_connection is not None  # there is one while a transaction is open
+    return connection.sync_connection
+
+
+def _told(row: Row) -> str:
+    return f"{row['event_type']} of {row['aggregate_type']} {row['aggregate_id']!r}"
 
 
 # -- plain drivers -----------------------------------------------------------------------------------
@@ -75,19 +99,28 @@ def _write_psycopg(connection: Any, store: Store, table: OutboxTable, row: Row, 
     wake.soon()
 
 
-async def _write_psycopg_async(connection: Any, store: Store, table: OutboxTable, row: Row, wake: Wake) -> None:
+def _write_psycopg_async(
+    connection: Any, store: Store, table: OutboxTable, row: Row, wake: Wake
+) -> Coroutine[Any, Any, None]:
     begun = connection.info.transaction_status.name != "IDLE"
     _require(begun, "async with connection.transaction():", "connection", "await ")
-    with _Translating(store, row):
-        await connection.execute(_restyled(store, table, "pyformat"), row)
-    wake.soon()
+    statement = _restyled(store, table, "pyformat")
+    return _finish(partial(connection.execute, statement, row), store, row, wake)
 
 
-async def _write_asyncpg(connection: Any, store: Store, table: OutboxTable, row: Row, wake: Wake) -> None:
+def _write_asyncpg(
+    connection: Any, store: Store, table: OutboxTable, row: Row, wake: Wake
+) -> Coroutine[Any, Any, None]:
     _require(connection.is_in_transaction(), "async with connection.transaction():", "connection", "await ")
     names = queries.parameters(store.sql("add_event", table))
+    statement = _restyled(store, table, "numbered")
+    values = [row[name] for name in names]
+    return _finish(partial(connection.execute, statement, *values), store, row, wake)
+
+
+async def _finish(run: Callable[[], Awaitable[Any]], store: Store, row: Row, wake: Wake) -> None:
     with _Translating(store, row):
-        await connection.execute(_restyled(store, table, "numbered"), *(row[name] for name in names))
+        await run()
     wake.soon()
 
 
@@ -136,5 +169,3 @@ def _no_transaction(begin: str, name: str, prefix: str = "") -> str:
         "No transaction is open, so the event could not commit together with your rows. "
         f"Write:\n\n    {begin}\n        …your rows…\n        {prefix}road.add({name}, event)\n"
     )
-
-

@@ -1,11 +1,13 @@
 """From an event object to a row: checked, encoded, given its id, handed to the caller's connection."""
 
-import json
 import random
+import warnings
 from collections.abc import Coroutine, Generator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
+
+import msgspec
 
 from postroad.clock import Clock, SystemClock
 from postroad.codec import json as json_codec
@@ -19,6 +21,7 @@ from postroad.outbox.wake import Wake
 from postroad.stores.base import Store
 from postroad.stores.tables import DEFAULT_OUTBOX, OutboxTable
 
+_encode = msgspec.json.Encoder().encode
 _IN_ATTRIBUTES = tuple(name for name in OPTIONAL_ATTRIBUTES if name not in ("correlation_id", "causation_id"))
 
 
@@ -36,6 +39,17 @@ class Added:
             pending, self._pending = self._pending, None
             yield from pending.__await__()
         return self
+
+    def __del__(self) -> None:
+        if self._pending is not None:
+            self._pending.close()
+            warnings.warn(
+                f"{self.message.type} {self.id} was NOT stored, because its `add` was never awaited. "
+                "Write: await road.add(connection, event)",
+                RuntimeWarning,
+                stacklevel=2,
+                source=self,
+            )
 
     def __repr__(self) -> str:
         return f"<Added {self.message.type} {self.id}>"
@@ -122,8 +136,8 @@ class Outbox:
         extras = {name: value for name in _IN_ATTRIBUTES if (value := getattr(message, name)) is not None}
         if message.headers:
             extras["headers"] = message.headers
-        row = {
-            "event_id": str(message.id) if table.ids == "text" else message.id,
+        return {
+            "event_id": str(message.id) if table.ids == "text" else self.store.id_in(message.id),
             "topic": message.topic,
             "event_type": message.type,
             "aggregate_type": message.aggregate_type,
@@ -137,11 +151,10 @@ class Outbox:
             "tenant_id": message.tenant,
             "correlation_id": message.correlation_id,
             "causation_id": message.causation_id,
-            "attributes": json.dumps(extras, ensure_ascii=False),
-            "occurred_at": message.occurred_at,
-            "deliver_at": message.deliver_at,
+            "attributes": _encode(extras).decode(),
+            "occurred_at": self.store.time_in(message.occurred_at),
+            "deliver_at": self.store.adapt(message.deliver_at),
         }
-        return {name: self.store.adapt(value) for name, value in row.items()}
 
     def close(self) -> None:
         for wake in self.wakes.values():
@@ -149,8 +162,11 @@ class Outbox:
 
 
 def _checked_version(kind: EventType, version: int | None) -> int | None:
-    if version is not None and (isinstance(version, bool) or not isinstance(version, int) or not 1 <= version < 2**63):
-        raise InvalidPayload(kind.name, "version", "must be a whole number from 1 to 2^63 - 1")
+    # At most 18 digits: that is what travels, and it leaves room to count on in a 64-bit column.
+    if version is not None and (
+        isinstance(version, bool) or not isinstance(version, int) or not 1 <= version < 10**18
+    ):
+        raise InvalidPayload(kind.name, "version", "must be a whole number from 1, of at most 18 digits")
     return version
 
 

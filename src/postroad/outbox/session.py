@@ -4,12 +4,11 @@ As the session's own pending objects they follow its savepoints: what a rolled-b
 also from memory.
 """
 
-from itertools import count
+from itertools import count, groupby
 
 from sqlalchemy import Column, MetaData, Table, Uuid, event
 from sqlalchemy.orm import Session, UOWTransaction, registry
 
-from postroad.errors import NoTransaction
 from postroad.outbox.statement import Row, execute
 from postroad.outbox.wake import Wake
 from postroad.stores.base import Store
@@ -24,7 +23,11 @@ class PendingEvent:
 
     def __init__(self, store: Store, table: OutboxTable, row: Row, wake: Wake) -> None:
         self.store, self.table, self.row, self.wake = store, table, row, wake
-        self.order = (str(row["ordering_key"]), next(_sequence))
+        self.order = (row["aggregate_type"], row["aggregate_id"], next(_sequence))
+
+    @property
+    def place(self) -> tuple[Store, OutboxTable]:
+        return self.store, self.table
 
 
 # The mapping only makes the session accept the object; no statement is ever generated from it.
@@ -32,11 +35,6 @@ registry().map_imperatively(PendingEvent, Table("postroad_pending", MetaData(), 
 
 
 def write_with_flush(session: Session, store: Store, table: OutboxTable, row: Row, wake: Wake) -> None:
-    if not session.in_transaction():
-        raise NoTransaction(
-            "No transaction is open in this session, so the event could not commit together with your rows. "
-            "Write:\n\n    async with session.begin():\n        session.add(…)\n        road.add(session, event)\n"
-        )
     session.add(PendingEvent(store, table, row, wake))
 
 
@@ -45,12 +43,11 @@ def _write_pending(session: Session, context: UOWTransaction, instances: object)
     pending = [new for new in session.new if isinstance(new, PendingEvent)]
     if not pending:
         return
-    # Sorted by key (and within a key as added): two transactions that take counter rows in the same order
-    # cannot deadlock.
+    # Sorted by aggregate (and within it as added), across all tables: two transactions that lock the aggregates'
+    # counters in the same order cannot deadlock.
     pending.sort(key=lambda new: new.order)
-    for store, table in dict.fromkeys((new.store, new.table) for new in pending):
-        rows = [new.row for new in pending if new.store is store and new.table is table]
-        execute(session.connection(), store, table, rows)
+    for (store, table), neighbours in groupby(pending, key=lambda new: new.place):
+        execute(session.connection(), store, table, [new.row for new in neighbours])
     # Only now: had the write failed, the events must stay, or a later commit would go through without them.
     for new in pending:
         session.expunge(new)

@@ -1,5 +1,7 @@
 """The one statement that writes events through SQLAlchemy, for sessions and connections alike."""
 
+import re
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sqlalchemy import Connection
@@ -11,20 +13,44 @@ from postroad.stores.tables import OutboxTable
 
 Row = dict[str, Any]
 
+_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
-def execute(connection: Connection, store: Store, table: OutboxTable, rows: list[Row]) -> None:
+
+def execute(connection: Connection, store: Store, table: OutboxTable, rows: Sequence[Row]) -> None:
     _refuse_other_database(connection, store)
     if _is_autocommit(connection):
-        raise NoTransaction("This connection commits each statement by itself (AUTOCOMMIT). Use one that does not.")
+        raise NoTransaction(
+            "This connection commits each statement by itself (AUTOCOMMIT). Use one that does not."
+        )
     clause = store.clause("add_event", table)
-    for row in rows if store.dialect == "mysql" else [rows]:
+    for batch in _batches(store, rows):
         try:
-            connection.execute(clause, row)
+            connection.execute(clause, batch)
         except SQLAlchemyError as error:
-            if store.is_version_conflict(getattr(error, "orig", None) or error):
-                raise conflict(row if isinstance(row, dict) else rows[0]) from None
+            origin = getattr(error, "orig", None) or error
+            if store.is_version_conflict(origin):
+                raise conflict(_culprit(batch, str(origin))) from None
             translated = store.translate(error)
             raise translated from (None if translated is error else error)
+
+
+def _batches(store: Store, rows: Sequence[Row]) -> Iterator[list[Row]]:
+    """As few calls as possible: MySQL takes one CALL at a time, and SQLite does not say which row it refused."""
+    given = sum(row["version"] is not None for row in rows)
+    if store.dialect == "postgresql" or (store.dialect == "sqlite" and given < 2):
+        yield list(rows)
+    else:
+        for row in rows:
+            yield [row]
+
+
+def _culprit(batch: Sequence[Row], text: str) -> Row:
+    """The row whose version was refused; PostgreSQL tells its id, elsewhere only one row can be meant."""
+    told = _ID.findall(text)
+    for row in batch:
+        if str(row["event_id"]) in told:
+            return row
+    return next((row for row in batch if row["version"] is not None), batch[0])
 
 
 def _is_autocommit(connection: Connection) -> bool:

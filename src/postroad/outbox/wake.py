@@ -5,13 +5,16 @@ polling is always there.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from postroad.stores.base import Store
 from postroad.stores.tables import OutboxTable
 
 # Through a plain driver connection the commit cannot be seen: knock a few times while it is likely to happen.
-_KNOCKS = (0.002, 0.02, 0.1)
+_FIRST_KNOCK = 0.002
+_LATER_KNOCKS = (0.02, 0.1)
+# Between two notifications, however many commits there are: else a busy writer would spend itself on them.
+_REST = 0.005
 
 
 class Wake:
@@ -19,9 +22,11 @@ class Wake:
         self._store, self._table = store, table
         self._listeners: set[Callable[[], None]] = set()
         self._wanted = threading.Event()
-        self._knocks: tuple[float, ...] = ()
+        self._unseen = False
+        """Whether one of those who asked could not see the commit."""
         self._thread: threading.Thread | None = None
-        self._closed = False
+        self._starting = threading.Lock()
+        self._closed = threading.Event()
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
         """`listener` must be safe to call from any thread. Returns the function that ends it."""
@@ -30,44 +35,50 @@ class Wake:
 
     def committed(self) -> None:
         """An event of this outbox was committed just now."""
-        for listener in tuple(self._listeners):
-            listener()
+        self._tell_listeners()
         if self._store.can_notify:
             self._ask()
 
     def soon(self) -> None:
         """An event was written on a connection whose commit we shall not see."""
-        self._knocks = _KNOCKS
+        self._unseen = True
         self._ask()
 
     def close(self) -> None:
-        self._closed = True
-        self._wanted.set()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        with self._starting:
+            self._closed.set()
+            self._wanted.set()
+            thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.join()
 
     def _ask(self) -> None:
-        if self._thread is None and not self._closed:
-            self._thread = threading.Thread(target=self._run, name=f"postroad-wake-{self._table.name}", daemon=True)
-            self._thread.start()
+        if self._thread is None:
+            with self._starting:
+                if self._thread is None and not self._closed.is_set():
+                    name = f"postroad-wake-{self._table.name}"
+                    self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+                    self._thread.start()
         self._wanted.set()
 
     def _run(self) -> None:
         """One notification serves all commits since the last: that is the coalescing."""
         notifier = self._store.notifier(self._table.channel)
+        later: Iterator[float] = iter(())
         try:
-            while not self._closed:
-                self._wanted.wait()
-                self._wanted.clear()
-                knocks, self._knocks = self._knocks, ()
-                if not knocks:
-                    notifier.notify()
-                for pause in knocks:
-                    if self._wanted.wait(pause) and self._closed:
-                        break
-                    for listener in tuple(self._listeners):
-                        listener()
-                    notifier.notify()
+            while not self._closed.is_set():
+                asked = self._wanted.wait(next(later, None))
+                if asked:
+                    self._wanted.clear()
+                if asked and self._unseen:
+                    self._unseen, later = False, iter(_LATER_KNOCKS)
+                    self._closed.wait(_FIRST_KNOCK)
+                self._tell_listeners()
+                notifier.notify()
+                self._closed.wait(_REST)
         finally:
             notifier.close()
+
+    def _tell_listeners(self) -> None:
+        for listener in tuple(self._listeners):
+            listener()

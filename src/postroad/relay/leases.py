@@ -1,14 +1,20 @@
 """Which shards are ours. Leases are rows in the database, timed by its clock alone."""
 
+import asyncio
 import math
 import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
 from uuid import UUID
 
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from postroad.clock import Clock
+from postroad.errors import StoreError
 from postroad.message import SHARDS, new_id
-from postroad.stores.base import Store
+from postroad.stores.base import Result, Store
 from postroad.stores.tables import OutboxTable
 
 
@@ -32,29 +38,73 @@ class ShardLeases:
     def due(self) -> bool:
         return self._clock.monotonic() >= self._renew_at
 
+    def doubt(self) -> None:
+        """Somebody else seems to hold what we took for ours: ask before doing anything more."""
+        self._safe_until = self._renew_at = -math.inf
+
     async def keep(self) -> None:
         """Renew, give back what is more than our share, take what is free: one short transaction."""
         asked_at = self._clock.monotonic()
         async with self._store.transaction() as connection:
-            await self._run(connection, "worker_beat", id=self.token, kind="relay", name=self._name, detail=self._outbox.name)
-            await self._run(connection, "lease_renew", ttl=self._ttl, token=self.token)
+            await self._renew(connection)
             held = await self._held(connection)
             share = math.ceil(SHARDS / max(1, await self._relays_alive(connection)))
             if len(held) > share:
                 await self._run(connection, "lease_release", token=self.token, shards=sorted(held)[share:])
             elif len(held) < share:
                 await self._take(connection, share - len(held))
-            self._epochs = await self._held(connection)
-        # Counted from before the question, so that our idea of the lease ends before the database's.
-        self._safe_until = asked_at + self._ttl * 0.9
-        self._renew_at = asked_at + min(self._ttl / 3, 1.0)
+            held = await self._held(connection)
+        # Only now: what a failed commit would have given us is not ours.
+        self._epochs = held
+        self._renewed(asked_at)
+
+    @asynccontextmanager
+    async def kept_alive(self) -> AsyncIterator[None]:
+        """While a slow broker makes us wait: else another relay would take over, send the same and be as slow."""
+        done = asyncio.Event()
+        beating = asyncio.create_task(self._beat(done))
+        try:
+            yield
+        finally:
+            done.set()
+            await beating
 
     async def release(self) -> None:
         """Hand everything back, so that others need not wait for the lease to run out."""
+        self._epochs = {}
         async with self._store.transaction() as connection:
             await self._run(connection, "lease_release", token=self.token, shards=list(range(SHARDS)))
             await self._store.execute(connection, "worker_gone", id=self.token)
-        self._epochs = {}
+
+    async def _beat(self, done: asyncio.Event) -> None:
+        while not done.is_set():
+            try:
+                await self._clock.wait_for(done.wait(), self._ttl / 3)
+            except TimeoutError:
+                await self._renew_all()
+
+    async def _renew_all(self) -> None:
+        asked_at = self._clock.monotonic()
+        try:
+            async with self._store.transaction() as connection:
+                renewed = await self._renew(connection)
+        except (StoreError, SQLAlchemyError):
+            return  # tried again at the next beat; without success `epochs` runs dry by itself
+        if renewed == len(self._epochs):
+            self._renewed(asked_at)
+        else:
+            self.doubt()
+
+    async def _renew(self, connection: AsyncConnection) -> int:
+        await self._store.execute(
+            connection, "worker_beat", id=self.token, kind="relay", name=self._name, detail=self._outbox.name
+        )
+        return (await self._run(connection, "lease_renew", ttl=self._ttl, token=self.token)).rowcount
+
+    def _renewed(self, asked_at: float) -> None:
+        # Counted from before the question, so that our idea of the lease ends before the database's.
+        self._safe_until = asked_at + self._ttl * 0.9
+        self._renew_at = asked_at + min(self._ttl / 3, 1.0)
 
     async def _held(self, connection: AsyncConnection) -> dict[int, int]:
         return {row.shard: row.epoch for row in (await self._run(connection, "lease_held", token=self.token)).rows}
@@ -69,7 +119,5 @@ class ShardLeases:
                 connection, "lease_take", shards=free, token=self.token, owner=self._name, ttl=self._ttl
             )
 
-    async def _run(self, connection: AsyncConnection, statement: str, **values: object):  # type: ignore[no-untyped-def]
-        if statement != "worker_beat":
-            values["outbox_name"] = self._outbox.name
-        return await self._store.execute(connection, statement, **values)
+    async def _run(self, connection: AsyncConnection, statement: str, **values: Any) -> Result:
+        return await self._store.execute(connection, statement, outbox_name=self._outbox.name, **values)

@@ -1,7 +1,7 @@
 """Removing what has been sent long ago. What is unsent, or parked for a person, is never touched."""
 
 from postroad.errors import ConfigurationError
-from postroad.stores.base import Store
+from postroad.stores.base import Store, id_text
 from postroad.stores.tables import OutboxTable
 
 
@@ -18,10 +18,15 @@ class Pruner:
         removed = 0
         while True:
             async with self._store.transaction() as connection:
-                bounds = {"outbox": self._outbox, "older_than": self._retention, "most": self._batch}
-                if self._outbox.append_only:
-                    await self._store.execute(connection, "prune_facts", **bounds)
-                pruned = await self._store.execute(connection, "prune_sent", **bounds)
-            removed += pruned.rowcount
-            if pruned.rowcount < self._batch:
+                # Chosen once for both tables: two searches could disagree, and leave facts without their delivery.
+                old = await self._store.execute(
+                    connection, "prunable", outbox=self._outbox, older_than=self._retention, most=self._batch
+                )
+                ids = [id_text(row.event_id) for row in old.rows]
+                if ids and self._outbox.append_only:
+                    await self._store.execute(connection, "prune_facts", outbox=self._outbox, ids=ids)
+                if ids:
+                    await self._store.execute(connection, "prune_sent", outbox=self._outbox, ids=ids)
+            removed += len(ids)
+            if len(ids) < self._batch:
                 return removed

@@ -1,20 +1,21 @@
 """What is due: for each key its oldest unsent events, in order, key after key through our shards."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Final
 
 import msgspec
 from sqlalchemy.engine import Row
-from sqlalchemy.ext.asyncio import AsyncConnection
 
-from postroad.message import Message, ordering_key, shard_of
+from postroad.message import OPTIONAL_ATTRIBUTES, Message, id_from_key, parse_id
+from postroad.retry import describe
 from postroad.stores.base import Store
 from postroad.stores.tables import OutboxTable
 
-_UNSHARDED_AT_ONCE: Final = 500
+_DEEPEST: Final = 500
+"""Keys per shard in one read; MySQL stops a recursion at 1,000."""
 _decode_attributes = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -23,13 +24,34 @@ class Due:
     """An outbox row in a relay's hands, with the epoch under which it was read."""
 
     message: Message
+    row_id: Any
+    """The event id as the table holds it: what other programs wrote need not look like ours."""
     shard: int
     epoch: int
     attempts: int
 
 
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A row that cannot become a message. It must not stop the others, so it is parked, and its key with it."""
+
+    row_id: Any
+    key: str
+    epoch: int
+    reason: str
+
+
 Run = Sequence[Due]
-"""The next events of one key, oldest first."""
+"""The next events of one key to one topic, oldest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    runs: list[Run] = field(default_factory=list)
+    unreadable: list[Unreadable] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.runs or self.unreadable)
 
 
 class DueReader:
@@ -39,53 +61,90 @@ class DueReader:
         self._store, self._outbox, self._batch = store, outbox, batch
         self._after: dict[int, str] = {}
 
-    async def read(self, epochs: dict[int, int]) -> list[Run]:
-        if not epochs:
-            return []
-        shards = sorted(epochs)
-        depth = math.ceil(self._batch / len(shards))
+    async def read(self, epochs: dict[int, int], wanted: Callable[[str], bool] = lambda topic: True) -> Look:
+        """What can be sent to the wanted topics. Only a full round through all keys may find nothing: a thousand
+        parked keys, or keys of a topic that is out, must not hide the one behind them."""
+        begun = {shard: self._after.get(shard, "") for shard in epochs}
+        started_over: set[int] = set()
+        ahead = sorted(epochs)
+        while ahead:
+            depth = min(math.ceil(self._batch / len(ahead)), _DEEPEST)
+            rows = await self._read_due(ahead, depth)
+            ahead = self._move_on(ahead, rows, depth, begun, started_over)
+            if look := self._sort_out(rows, epochs, wanted):
+                return look
+        return Look()
+
+    async def _read_due(self, shards: Sequence[int], depth: int) -> Sequence[Row[Any]]:
         async with self._store.reading() as connection:
             found = await self._store.execute(
                 connection,
                 "read_due",
                 outbox=self._outbox,
-                shards=shards,
+                shards=list(shards),
                 after=[self._after.get(shard, "") for shard in shards],
                 depth=depth,
                 most=self._batch,
             )
-        runs = self._runs(found.rows, epochs)
-        wrapped = self._move_on(shards, found.rows, depth)
-        # Nothing ahead of the cursor, but perhaps behind it.
-        return runs if runs or not wrapped else await self.read(epochs)
+        return found.rows
 
-    def _runs(self, rows: Sequence[Row[Any]], epochs: dict[int, int]) -> list[Run]:
-        runs = []
-        for (shard, _), group in groupby(rows, key=lambda row: (row.shard, row.ordering_key)):
-            run = [self._due(row, epochs[shard]) for row in group if row.event_id is not None]
-            if run:
-                runs.append(run)
-        return runs
-
-    def _move_on(self, shards: Sequence[int], rows: Sequence[Row[Any]], depth: int) -> bool:
-        """Advance the cursors; whether any of them had to start over."""
+    def _move_on(
+        self,
+        shards: Sequence[int],
+        rows: Sequence[Row[Any]],
+        depth: int,
+        begun: dict[int, str],
+        started_over: set[int],
+    ) -> list[int]:
+        """Advance the cursors; the shards that still have keys we did not look at in this round."""
         seen: dict[int, set[str]] = {}
         for row in rows:
             seen.setdefault(row.shard, set()).add(row.ordering_key)
-        wrapped = False
+        ahead = []
         for shard in shards:
             keys = seen.get(shard, ())
-            if len(keys) == depth:
+            if len(keys) >= depth:
                 self._after[shard] = max(keys)
-            elif self._after.pop(shard, None) is not None:
-                wrapped = True
-        return wrapped
+                if not (shard in started_over and self._after[shard] >= begun[shard]):
+                    ahead.append(shard)
+            else:
+                self._after.pop(shard, None)
+                if begun[shard] and shard not in started_over:
+                    started_over.add(shard)
+                    ahead.append(shard)
+        return ahead
+
+    def _sort_out(
+        self, rows: Sequence[Row[Any]], epochs: dict[int, int], wanted: Callable[[str], bool]
+    ) -> Look:
+        look = Look()
+        for (shard, _), group in groupby(rows, key=lambda row: (row.shard, row.ordering_key)):
+            run: list[Due] = []
+            for row in group:
+                # A head that waits or is parked is listed for the cursor only.
+                if row.event_id is None:
+                    break
+                try:
+                    due = self._due(row, epochs[shard])
+                except (ValueError, TypeError, msgspec.MsgspecError) as error:
+                    if not run:
+                        reason = f"the row is no message: {describe(error)}"
+                        look.unreadable.append(Unreadable(row.event_id, row.ordering_key, epochs[shard], reason))
+                    break
+                # Another topic has its own connection and its own outages: what goes there waits for the next
+                # look, when everything before it is confirmed.
+                if run and due.message.topic != run[0].message.topic:
+                    break
+                run.append(due)
+            if run and wanted(run[0].message.topic):
+                look.runs.append(run)
+        return look
 
     def _due(self, row: Row[Any], epoch: int) -> Due:
         extras = _decode_attributes(row.attributes) if row.attributes else {}
         payload = row.payload
         message = Message(
-            id=self._store.id_out(row.event_id),
+            id=self._event_id(row.event_id),
             type=row.event_type,
             topic=row.topic or self._outbox.topic,
             aggregate_type=row.aggregate_type,
@@ -96,32 +155,22 @@ class DueReader:
             schema_version=row.schema_version or 1,
             content_type=row.content_type or "application/json",
             tenant=row.tenant_id or "",
-            headers=extras.pop("headers", {}),
+            headers=extras.get("headers", {}),
             correlation_id=row.correlation_id,
             causation_id=row.causation_id,
             deliver_at=self._store.time_out(row.deliver_at),
-            **extras,
+            # Names that newer code may have written are passed over.
+            **{name: extras[name] for name in OPTIONAL_ATTRIBUTES if name in extras},
         )
-        return Due(message, row.shard, epoch, row.attempts)
+        # Whatever cannot travel shows here, where it can be parked, and not inside the broker's adapter.
+        message.attributes()
+        return Due(message, row.event_id, row.shard, epoch, row.attempts)
 
-    async def adopt_foreign_rows(self) -> int:
-        """Rows that other programs wrote into an adopted table get their key, shard and version here."""
-        async with self._store.transaction() as connection:
-            found = await self._store.execute(connection, "unsharded", outbox=self._outbox, most=_UNSHARDED_AT_ONCE)
-            for row in found.rows:
-                aggregate = {"aggregate_type": row.aggregate_type, "aggregate_id": str(row.aggregate_id)}
-                key = ordering_key(**aggregate)
-                await self._store.execute(
-                    connection,
-                    "assign_shard",
-                    outbox=self._outbox,
-                    event_id=row.event_id,
-                    ordering_key=key,
-                    shard=shard_of(key),
-                    version=row.version or await self._allocate(connection, aggregate),
-                )
-        return len(found.rows)
-
-    async def _allocate(self, connection: AsyncConnection, aggregate: dict[str, str]) -> int:
-        await self._store.execute(connection, "version_next", **aggregate)
-        return int((await self._store.execute(connection, "version_read", **aggregate)).rows[0].version)
+    def _event_id(self, value: Any) -> Any:
+        if not isinstance(value, str):
+            return self._store.id_out(value)
+        try:
+            return parse_id(value)
+        except ValueError:
+            # Another program's idea of an id. The same row must be the same event, however often it is sent.
+            return id_from_key(self._outbox.name, "row", value)

@@ -9,18 +9,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
 from postroad.brokers.base import Broker, Confirmed, Outcome, Refused, Unavailable
 from postroad.clock import Clock, SystemClock
-from postroad.errors import ConfigurationError, StoreBusy, StoreError
+from postroad.errors import BrokerError, ConfigurationError, StoreBusy, StoreError
+from postroad.relay.adoption import Adoption
 from postroad.relay.breaker import Breaker
 from postroad.relay.leases import ShardLeases
-from postroad.relay.reader import Due, DueReader, Run
+from postroad.relay.reader import Due, DueReader, Run, Unreadable
 from postroad.relay.wakeup import Wakeup
-from postroad.retry import EXPONENTIAL, Backoff, describe
-from postroad.stores.base import Store
+from postroad.retry import EXPONENTIAL, Backoff, describe, one_line
+from postroad.stores.base import Store, id_text
 from postroad.stores.tables import DEFAULT_OUTBOX, OutboxTable
 
 log = logging.getLogger("postroad.relay")
+
+_LONGEST_ERROR = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +84,7 @@ class Relay:
         self.breaker = Breaker(self._clock, randomness)
         self.statistics = RelayStatistics()
         self._reader = DueReader(store, outbox, self.options.batch)
-        self._adopts = bool(outbox.columns)
+        self._adoption = Adoption(store, outbox) if outbox.adopted else None
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until told to stop; then the batch in hand is settled and the leases are handed back."""
@@ -90,10 +96,11 @@ class Relay:
                 try:
                     progress = await self.run_once()
                     failures = 0
-                except StoreError as error:
+                except (StoreError, SQLAlchemyError) as error:
+                    # Whatever the database says: the events are still there, and giving up would help nobody.
                     failures += 1
                     _log_store_trouble(error, failures)
-                    await self.wakeup.wait(min(0.1 * 2**failures, 5.0))
+                    await self.wakeup.wait(5.0)
                     continue
                 if progress:
                     self.wakeup.busy()
@@ -109,38 +116,40 @@ class Relay:
         """One round; how many rows it settled."""
         if self.leases.due():
             await self.leases.keep()
-            if self._adopts:
-                await self._reader.adopt_foreign_rows()
-        runs = [run for run in await self._reader.read(self.leases.epochs) if self.breaker.allows(_destination(run))]
-        return await self._carry(self._probes_only(runs))
+        if self._adoption is not None and 0 in self.leases.epochs:
+            await self._adoption.run_once(self.leases.token)
+        look = await self._reader.read(self.leases.epochs, self.breaker.allows)
+        if not look:
+            return 0
+        await self._park(look.unreadable)
+        async with self.leases.kept_alive():
+            return len(look.unreadable) + await self._carry(self._probes_only(look.runs))
 
     async def _carry(self, runs: list[Run]) -> int:
         """Send the runs and settle them. Where the broker cannot hold back the rest of a run after a refusal,
         only one event per key is in flight at a time."""
-        if self._broker.features.ordered_runs:
-            return await self._settle(runs, await self._send(runs))
         settled = 0
-        while runs:
-            heads = [run[:1] for run in runs]
-            outcomes = await self._send(heads)
-            settled += await self._settle(heads, outcomes)
-            runs = [run[1:] for run, (outcome,) in zip(runs, outcomes, strict=True) if isinstance(outcome, Confirmed)]
-            runs = [run for run in runs if run]
+        # Not once the leases may have run out: whoever holds the shards now will send these.
+        while runs and self.leases.epochs:
+            in_flight = runs if self._broker.features.ordered_runs else [run[:1] for run in runs]
+            outcomes = await self._send(in_flight)
+            settled += await self._settle(in_flight, outcomes)
+            runs = [
+                run[len(sent) :]
+                for run, sent, answers in zip(runs, in_flight, outcomes, strict=True)
+                if len(sent) < len(run) and isinstance(answers[-1], Confirmed)
+            ]
         return settled
 
     async def _send(self, runs: Sequence[Run]) -> list[Sequence[Outcome]]:
-        held = self.leases.epochs
         batch = [due.message for run in runs for due in run]
-        if not batch:
-            return []
-        if not held:
-            # We were away too long; whoever holds the shards now will send these.
-            return [[Unavailable("lease ran out")] * len(run) for run in runs]
         try:
             outcomes = list(await self._clock.wait_for(self._broker.send(batch), self.options.publish_timeout))
         except TimeoutError:
             # They may have arrived all the same: at worst they are sent twice.
             outcomes = [Unavailable(f"no confirmation within {self.options.publish_timeout:g} s")] * len(batch)
+        except BrokerError as error:
+            outcomes = [Unavailable(describe(error))] * len(batch)
         rest = iter(outcomes)
         return [[next(rest) for _ in run] for run in runs]
 
@@ -165,37 +174,58 @@ class Relay:
         return len(confirmed) + len(refused)
 
     async def _mark(self, confirmed: Sequence[Due], refused: Sequence[tuple[Due, Refused]]) -> None:
-        lease = {"outbox_name": self._outbox.name, "token": self.leases.token}
+        marked = 0
         async with self._store.transaction() as connection:
             if confirmed:
-                await self._store.execute(
+                sent = await self._store.execute(
                     connection,
                     "mark_sent",
                     outbox=self._outbox,
-                    ids=[self._id_text(due) for due in confirmed],
+                    outbox_name=self._outbox.name,
+                    token=self.leases.token,
+                    ids=[id_text(due.row_id) for due in confirmed],
                     shards=[due.shard for due in confirmed],
                     epochs=[due.epoch for due in confirmed],
-                    **lease,
                 )
+                marked += sent.rowcount
             for due, refusal in refused:
                 wait = self.options.backoff.after(due.attempts + 1)
-                await self._store.execute(
-                    connection,
-                    "mark_failed",
-                    outbox=self._outbox,
-                    event_id=self._id_text(due) if self._outbox.ids == "text" else due.message.id,
-                    epoch=due.epoch,
-                    state="FAILED" if wait is None else "RETRY",
-                    error=refusal.reason,
-                    wait=wait or 0.0,
-                    **lease,
-                )
+                marked += await self._mark_failed(connection, due, refusal.reason, wait)
         self.statistics.sent += len(confirmed)
         for due, refusal in refused:
             self._tell_refusal(due, refusal)
+        if marked < len(confirmed) + len(refused):
+            # Without this, the same rows would be read and sent again and again until the next renewal.
+            self.leases.doubt()
 
-    def _id_text(self, due: Due) -> str:
-        return str(due.message.id) if self._store.dialect != "mysql" or self._outbox.ids == "text" else due.message.id.hex
+    async def _mark_failed(
+        self, connection: AsyncConnection, due: Due | Unreadable, reason: str, wait: float | None
+    ) -> int:
+        failed = await self._store.execute(
+            connection,
+            "mark_failed",
+            outbox=self._outbox,
+            outbox_name=self._outbox.name,
+            token=self.leases.token,
+            event_id=due.row_id,
+            epoch=due.epoch,
+            state="FAILED" if wait is None else "RETRY",
+            error=one_line(reason, _LONGEST_ERROR),
+            wait=wait or 0.0,
+        )
+        return failed.rowcount
+
+    async def _park(self, rows: Sequence[Unreadable]) -> None:
+        """At once and not after some attempts: trying again cannot make them readable."""
+        if not rows:
+            return
+        async with self._store.transaction() as connection:
+            for row in rows:
+                await self._mark_failed(connection, row, row.reason, None)
+        for row in rows:
+            self.statistics.parked += 1
+            log.error("row %s of %s is parked: %s. Its key %s waits.",
+                      id_text(row.row_id), self._outbox.name, row.reason, row.key)  # fmt: skip
 
     def _tell_refusal(self, due: Due, refusal: Refused) -> None:
         attempt, limit = due.attempts + 1, self.options.backoff.attempts
@@ -218,7 +248,7 @@ class Relay:
         if not self.breaker.is_probing(topic):
             self.statistics.outages += 1
             log.warning("broker %s does not take %s: %s. Retrying; no attempts are counted.",
-                        self._broker.address, topic, describe(Exception(outcome.reason)))  # fmt: skip
+                        self._broker.address, topic, one_line(outcome.reason))  # fmt: skip
         self.breaker.tripped(topic)
 
     def _probes_only(self, runs: list[Run]) -> list[Run]:
@@ -249,7 +279,9 @@ def _destination(run: Run) -> str:
     return run[0].message.topic
 
 
-def _log_store_trouble(error: StoreError, failures: int) -> None:
+def _log_store_trouble(error: Exception, failures: int) -> None:
     # At the 1st, 2nd, 4th, 8th … failure in a row: an outage must not fill the disk with its own story.
-    if failures & (failures - 1) == 0 and not isinstance(error, StoreBusy):
-        log.warning("%s Trying again (failure %d in a row).", error, failures)
+    # That others were busy is worth a line only if it lasts.
+    if failures & (failures - 1) == 0 and not (isinstance(error, StoreBusy) and failures < 8):
+        told = str(error) if isinstance(error, StoreError) else describe(getattr(error, "orig", None) or error)
+        log.warning("%s Trying again (failure %d in a row).", told, failures)

@@ -87,8 +87,7 @@ async def plan_adoption(store: Store, name: str) -> AdoptionPlan:
 
 
 async def apply_adoption(store: Store, plan: AdoptionPlan) -> None:
-    async with store.transaction() as connection:
-        await store.lock_migrations(connection)
+    async with store.migrating() as connection:
         for statement in plan.statements:
             await connection.exec_driver_sql(statement)
 

@@ -47,13 +47,15 @@ class Store:
 
     def __init__(self, url: URL, engine: AsyncEngine, clock: Clock) -> None:
         self.url, self.engine, self.clock = url, engine, clock
+        self._sql: dict[tuple[str, OutboxTable | None], str] = {}
         self._texts: dict[tuple[str, OutboxTable | None], TextClause] = {}
 
     @property
     def address(self) -> str:
         """Where it is, without user and password."""
-        bare = self.url.set(username=None, password=None, query={}, drivername=self.dialect)
-        return bare.render_as_string(hide_password=True)
+        # Not `set`, for which None means "as it was".
+        bare = self.url.set(drivername=self.dialect, query={})._replace(username=None, password=None)
+        return bare.render_as_string()
 
     @cached_property
     def tables(self) -> Mapping[str, str]:
@@ -63,14 +65,17 @@ class Store:
 
     def sql(self, statement: str, outbox: OutboxTable | None = None) -> str:
         """A statement with its identifiers filled in."""
-        return self.fill(queries.load(self.dialect)[statement], outbox)
+        key = (statement, outbox)
+        if key not in self._sql:
+            self._sql[key] = self.fill(queries.load(self.dialect)[statement], outbox)
+        return self._sql[key]
 
     def fill(self, sql: str, outbox: OutboxTable | None = None) -> str:
         names = self.tables if outbox is None else {**self.tables, **outbox_names(outbox, self.syntax)}
         return queries.fill(sql, names)
 
     async def execute(
-        self, connection: AsyncConnection, statement: str, /, outbox: OutboxTable | None = None, **values: object
+        self, connection: AsyncConnection, statement: str, /, outbox: OutboxTable | None = None, **values: Any
     ) -> Result:
         """Run a named statement; everything is fetched, because an open cursor can hold SQLite's write lock."""
         clause = self.clause(statement, outbox)
@@ -103,8 +108,11 @@ class Store:
         schema, _, table = name.rpartition(".")
         return await connection.run_sync(lambda sync: inspect(sync).has_table(table, schema=schema or None))
 
-    async def lock_migrations(self, connection: AsyncConnection) -> None:
-        """Only one migrates at a time; released with the transaction or the connection."""
+    @asynccontextmanager
+    async def migrating(self) -> AsyncIterator[AsyncConnection]:
+        """A transaction in which only one process at a time changes the schema."""
+        async with self.transaction() as connection:
+            yield connection
 
     def for_console(self, statement: str) -> str:
         """A migration's statement as the database's own console takes it."""
@@ -180,6 +188,11 @@ class Store:
 
     def is_disconnect(self, error: SQLAlchemyError) -> bool:
         return isinstance(error, DBAPIError) and error.connection_invalidated
+
+
+def id_text(value: object) -> str:
+    """An event id as a table returned it, for a list that goes into a statement."""
+    return value.hex() if isinstance(value, bytes) else str(value)
 
 
 class Notifier:

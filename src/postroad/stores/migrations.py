@@ -56,8 +56,7 @@ async def pending(store: Store, outboxes: Sequence[OutboxTable]) -> list[Migrati
 async def migrate(store: Store, outboxes: Sequence[OutboxTable]) -> list[Migration]:
     """Apply what is missing; what was applied. Two processes may call this at once."""
     done = []
-    async with store.transaction() as connection:
-        await store.lock_migrations(connection)
+    async with store.migrating() as connection:
         if not await store.has_table(connection, "postroad_migration"):
             await connection.execute(text(migration_table(store)))
         applied = await _applied(store, connection)

@@ -40,6 +40,7 @@ def fill(sql: str, names: Mapping[str, str]) -> str:
     return _PLACEHOLDER.sub(substitute, sql)
 
 
+@cache
 def parameters(sql: str) -> tuple[str, ...]:
     """The `:name` parameters in order of first use."""
     return tuple(dict.fromkeys(_PARAMETER.findall(_without_literals(sql))))

@@ -33,6 +33,8 @@ class OutboxTable:
     """What the payload column holds: bytes, text or json."""
     ids: str = "native"
     """What the event id column holds: native (uuid, or 16 bytes) or text."""
+    arrival: str = ""
+    """A column that numbers the rows as they were written; rows of other programs are taken in its order."""
 
     def __post_init__(self) -> None:
         check_identifier(self.name)
@@ -40,6 +42,8 @@ class OutboxTable:
             if ours not in COLUMNS:
                 raise ConfigurationError(f"Outbox {self.name}: there is no column {ours!r}; known: {', '.join(COLUMNS)}.")
             check_identifier(theirs)
+        if self.arrival:
+            check_identifier(self.arrival)
         if self.payload not in ("bytes", "text", "json"):
             raise ConfigurationError(f"Outbox {self.name}: payload is {self.payload!r}; it can be bytes, text or json.")
         if self.ids not in ("native", "text"):
@@ -47,6 +51,11 @@ class OutboxTable:
 
     def __hash__(self) -> int:
         return hash(self.name)
+
+    @property
+    def adopted(self) -> bool:
+        """Whether the table was there before us, so that other programs may write to it."""
+        return bool(self.columns or self.topic or self.arrival)
 
     @property
     def delivery(self) -> str:
@@ -98,10 +107,15 @@ def outbox_names(table: OutboxTable, syntax: Syntax) -> dict[str, str]:
         "payload_in": syntax.payload_in[table.payload],
         "payload_out": syntax.payload_out[table.payload].format(column=names["payload"]),
         "given": syntax.given,
+        "arrival": f"d.{quote(table.arrival)}" if table.arrival else f"{_facts(table)}.{names['occurred_at']}, d.{names['delivery_event_id']}",
         "add_trigger": quote(f"{table.channel}_add_trigger"),
         "id_type": syntax.id_types[table.ids],
         "id_in_list": syntax.id_in_list[table.ids],
     }  # fmt: skip
+
+
+def _facts(table: OutboxTable) -> str:
+    return "o" if table.append_only else "d"
 
 
 def _layout(table: OutboxTable, syntax: Syntax, names: Mapping[str, str]) -> dict[str, str]:
@@ -110,13 +124,13 @@ def _layout(table: OutboxTable, syntax: Syntax, names: Mapping[str, str]) -> dic
     columns = f"{names['ordering_key']}, {names['shard']}"
     if not table.append_only:
         return {
-            "o": "d", "join_facts": "",
+            "o": _facts(table), "join_facts": "",
             "delivery_columns": f", {columns}", "delivery_values": f", {values}", "insert_delivery": "",
         }  # fmt: skip
     quote = syntax.quote
     own = f"{names['delivery_event_id']}, {names['delivery_version']}"
     return {
-        "o": "o",
+        "o": _facts(table),
         "join_facts": f"LEFT JOIN {quote(table.name)} o ON o.{names['event_id']} = d.{names['delivery_event_id']}",
         "delivery_columns": "",
         "delivery_values": "",

@@ -1,5 +1,6 @@
 """One piece of work after the other: handle, record, give the verdict."""
 
+import asyncio
 import logging
 import random
 from collections import deque
@@ -78,8 +79,8 @@ class Handling:
                 raise
             _log.debug("%d events could not share a commit: %s", len(items), describe(error))
             return False
-        for item in items:
-            await self._handled(item)
+        # At once, so that a broker can settle them in one go.
+        await asyncio.gather(*(self._handled(item) for item in items))
         return True
 
     async def _first_attempt(self, items: Sequence[Ready]) -> None:
@@ -173,10 +174,10 @@ class Handling:
         """Recorded before the verdict, so that a crash in between costs a delivery and not the count."""
         self.statistics.failed += 1
         decision = decide(error, failures, self._options.backoff)
-        self._tell(item, error, failures, decision)
         recorded = await self._inbox.mark_failed(
             self._group, item.message, error, decision, lease=lease, failures=failures
         )
+        self._tell(item, error, failures, decision)
         if not recorded:
             # Somebody else is at it, or done with it: the next delivery will see.
             return await self.give_back(item, RECHECK)

@@ -1,6 +1,8 @@
 """MySQL 8 and MariaDB 10.6 or later, through asyncmy."""
 
 import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,7 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from postroad.clock import Clock
-from postroad.errors import MissingExtra
+from postroad.errors import MissingExtra, StoreBusy
 from postroad.stores.base import Store
 from postroad.stores.tables import Syntax
 
@@ -32,8 +34,18 @@ class MySQL(Store):
     busy_codes = frozenset({"1205", "1213"})
     missing_table_codes = frozenset({"1146", "1305"})
 
-    async def lock_migrations(self, connection: AsyncConnection) -> None:
-        await connection.exec_driver_sql("SELECT GET_LOCK('postroad_migration', 60)")
+    @asynccontextmanager
+    async def migrating(self) -> AsyncIterator[AsyncConnection]:
+        # On a connection of its own: DDL commits by itself, and the lock must outlast the last commit.
+        async with self.reading() as guard:
+            lock = "CONCAT('postroad_', MD5(DATABASE()))"
+            if (await guard.exec_driver_sql(f"SELECT GET_LOCK({lock}, 60)")).scalar() != 1:
+                raise StoreBusy(f"Somebody else has been migrating {self.address} for a minute. Try again.")
+            try:
+                async with self.transaction() as connection:
+                    yield connection
+            finally:
+                await guard.exec_driver_sql(f"SELECT RELEASE_LOCK({lock})")
 
     def for_console(self, statement: str) -> str:
         if "\nBEGIN\n" not in statement:

@@ -86,23 +86,32 @@ UPDATE {delivery} d
        d.{next_attempt_at} = UTC_TIMESTAMP(6) + INTERVAL :wait * 1000000 MICROSECOND
  WHERE d.{delivery_event_id} = :event_id AND d.{state} NOT IN ('SENT', 'SKIPPED');
 
+-- name: adoption_turn
+-- Of the relays, the holder of shard 0 sorts in what other programs wrote; the row lock makes them take turns.
+SELECT shard FROM {shards} WHERE outbox = :outbox_name AND shard = 0 AND token = :token FOR UPDATE;
+
 -- name: unsharded
+-- What other programs wrote into an adopted table: it lacks what only Postroad knows. Lower versions first, so that
+-- none of them is still missing when a higher one can be sent.
 SELECT d.{delivery_event_id} AS event_id, {o}.{aggregate_type} AS aggregate_type, {o}.{aggregate_id} AS aggregate_id,
        d.{delivery_version} AS version
   FROM {delivery} d {join_facts}
- WHERE d.{shard} IS NULL AND d.{state} NOT IN ('SENT', 'SKIPPED') ORDER BY {o}.{occurred_at}, d.{delivery_event_id} LIMIT :most FOR UPDATE SKIP LOCKED;
+ WHERE d.unsent_shard = -1
+ ORDER BY d.{delivery_version}, {arrival} LIMIT :most;
 
--- name: version_next
-INSERT INTO {versions} (aggregate_type, aggregate_id, version) VALUES (:aggregate_type, :aggregate_id, 1)
-ON DUPLICATE KEY UPDATE version = version + 1;
+-- name: version_follow
+-- Count on by one, or up to the version that somebody else gave.
+INSERT INTO {versions} (aggregate_type, aggregate_id, version) VALUES (:aggregate_type, :aggregate_id, COALESCE(:version, 1))
+ON DUPLICATE KEY UPDATE version = COALESCE(GREATEST(version, :version), version + 1);
+
+-- name: prunable
+-- Never what is unsent, or parked for a person.
+SELECT d.{delivery_event_id} AS event_id FROM {delivery} d
+ WHERE d.{state} = 'SENT' AND d.{published_at} < UTC_TIMESTAMP(6) - INTERVAL :older_than * 1000000 MICROSECOND
+ ORDER BY d.{published_at} LIMIT :most FOR UPDATE SKIP LOCKED;
 
 -- name: prune_sent
-DELETE FROM {delivery}
- WHERE {state} = 'SENT' AND {published_at} < UTC_TIMESTAMP(6) - INTERVAL :older_than * 1000000 MICROSECOND
- ORDER BY {published_at} LIMIT :most;
+DELETE FROM {delivery} WHERE {delivery_event_id} IN (SELECT {id_in_list} FROM JSON_TABLE(:ids, '$[*]' COLUMNS (id VARCHAR(64) PATH '$')) j);
 
 -- name: prune_facts
-DELETE o FROM {outbox} o JOIN (
-  SELECT d.{delivery_event_id} AS id FROM {delivery} d
-   WHERE d.{state} = 'SENT' AND d.{published_at} < UTC_TIMESTAMP(6) - INTERVAL :older_than * 1000000 MICROSECOND
-   ORDER BY d.{published_at} LIMIT :most) sent ON sent.id = o.{event_id};
+DELETE FROM {outbox} WHERE {event_id} IN (SELECT {id_in_list} FROM JSON_TABLE(:ids, '$[*]' COLUMNS (id VARCHAR(64) PATH '$')) j);

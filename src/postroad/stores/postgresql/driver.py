@@ -1,6 +1,7 @@
 """PostgreSQL through psycopg 3."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 from sqlalchemy import event
@@ -34,8 +35,11 @@ class PostgreSQL(Store):
     missing_table_codes = frozenset({"42P01", "42883", "3F000"})
     can_notify = True
 
-    async def lock_migrations(self, connection: AsyncConnection) -> None:
-        await connection.exec_driver_sql("SELECT pg_advisory_xact_lock(7078843)")
+    @asynccontextmanager
+    async def migrating(self) -> AsyncIterator[AsyncConnection]:
+        async with self.transaction() as connection:
+            await connection.exec_driver_sql("SELECT pg_advisory_xact_lock(7078843)")
+            yield connection
 
     def list_in(self, values: list[Any]) -> object:
         return values

@@ -79,26 +79,35 @@ UPDATE {delivery} AS d
  WHERE d.{delivery_event_id} = :event_id AND d.{state} NOT IN ('SENT', 'SKIPPED')
    AND l.outbox = :outbox_name AND l.shard = d.{shard} AND l.token = :token AND l.epoch = :epoch;
 
+-- name: adoption_turn
+-- Of the relays, the holder of shard 0 sorts in what other programs wrote; the row lock makes them take turns.
+SELECT shard FROM {shards} WHERE outbox = :outbox_name AND shard = 0 AND token = :token FOR UPDATE;
+
 -- name: unsharded
--- Rows that other programs wrote into an adopted table: they lack what only Postroad knows.
+-- What other programs wrote into an adopted table: it lacks what only Postroad knows. Lower versions first, so that
+-- none of them is still missing when a higher one can be sent.
 SELECT d.{delivery_event_id} AS event_id, {o}.{aggregate_type} AS aggregate_type, {o}.{aggregate_id} AS aggregate_id,
        d.{delivery_version} AS version
   FROM {delivery} d {join_facts}
- WHERE d.{shard} IS NULL AND d.{state} NOT IN ('SENT', 'SKIPPED') ORDER BY {o}.{occurred_at}, d.{delivery_event_id} LIMIT :most FOR UPDATE OF d SKIP LOCKED;
+ WHERE d.{shard} IS NULL AND d.{state} NOT IN ('SENT', 'SKIPPED')
+ ORDER BY d.{delivery_version}, {arrival} LIMIT :most;
 
--- name: version_next
-INSERT INTO {versions} (aggregate_type, aggregate_id, version) VALUES (:aggregate_type, :aggregate_id, 1)
-ON CONFLICT (aggregate_type, aggregate_id) DO UPDATE SET version = {versions}.version + 1;
+-- name: version_follow
+-- Count on by one, or up to the version that somebody else gave.
+INSERT INTO {versions} (aggregate_type, aggregate_id, version) VALUES (:aggregate_type, :aggregate_id, COALESCE(CAST(:version AS bigint), 1))
+ON CONFLICT (aggregate_type, aggregate_id)
+DO UPDATE SET version = CASE WHEN CAST(:version AS bigint) IS NULL THEN {versions}.version + 1
+                             ELSE GREATEST({versions}.version, CAST(:version AS bigint)) END;
+
+-- name: prunable
+-- Never what is unsent, or parked for a person.
+SELECT d.{delivery_event_id} AS event_id FROM {delivery} d
+ WHERE d.{state} = 'SENT' AND d.{published_at} < clock_timestamp() - make_interval(secs => :older_than)
+ ORDER BY d.{published_at} LIMIT :most
+   FOR UPDATE SKIP LOCKED;
 
 -- name: prune_sent
-DELETE FROM {delivery} WHERE {delivery_event_id} IN (
-  SELECT d.{delivery_event_id} FROM {delivery} d
-   WHERE d.{state} = 'SENT' AND d.{published_at} < clock_timestamp() - make_interval(secs => :older_than)
-   ORDER BY d.{published_at} LIMIT :most FOR UPDATE SKIP LOCKED);
+DELETE FROM {delivery} WHERE {delivery_event_id} IN (SELECT {id_in_list} FROM unnest(CAST(:ids AS text[])) AS j(id));
 
 -- name: prune_facts
--- Only with the append-only layout, before `prune_sent`: the facts of the same deliveries.
-DELETE FROM {outbox} WHERE {event_id} IN (
-  SELECT d.{delivery_event_id} FROM {delivery} d
-   WHERE d.{state} = 'SENT' AND d.{published_at} < clock_timestamp() - make_interval(secs => :older_than)
-   ORDER BY d.{published_at} LIMIT :most);
+DELETE FROM {outbox} WHERE {event_id} IN (SELECT {id_in_list} FROM unnest(CAST(:ids AS text[])) AS j(id));

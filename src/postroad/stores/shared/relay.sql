@@ -2,7 +2,9 @@
 SELECT shard, epoch FROM {shards} WHERE outbox = :outbox_name AND token = :token ORDER BY shard;
 
 -- name: assign_shard
-UPDATE {delivery} SET {shard} = :shard, {ordering_key} = :ordering_key, {delivery_version} = :version
+UPDATE {delivery}
+   SET {shard} = :shard, {ordering_key} = :ordering_key, {delivery_version} = :version,
+       {occurred_at} = COALESCE({occurred_at}, :now)
  WHERE {delivery_event_id} = :event_id AND {shard} IS NULL;
 
 -- name: unsent_exists

@@ -67,9 +67,10 @@ UPDATE {delivery}
  WHERE {state} <> 'SENT' AND {delivery_event_id} IN (
    SELECT i.value
      FROM json_each(:ids) i
-     JOIN json_each(:shards) s ON s.key = i.key
-     JOIN json_each(:epochs) e ON e.key = i.key
-     JOIN {shards} l ON l.outbox = :outbox_name AND l.shard = s.value AND l.epoch = e.value AND l.token = :token);
+     -- Looked up by position: joining three json_each would compare every row with every other.
+     CROSS JOIN {shards} l
+       ON l.outbox = :outbox_name AND l.shard = json_extract(:shards, '$[' || i.key || ']')
+      AND l.epoch = json_extract(:epochs, '$[' || i.key || ']') AND l.token = :token);
 
 -- name: mark_failed
 UPDATE {delivery} AS d
@@ -78,22 +79,33 @@ UPDATE {delivery} AS d
  WHERE d.{delivery_event_id} = :event_id AND d.{state} NOT IN ('SENT', 'SKIPPED')
    AND l.outbox = :outbox_name AND l.shard = d.{shard} AND l.token = :token AND l.epoch = :epoch;
 
+-- name: adoption_turn
+-- Of the relays, the holder of shard 0 sorts in what other programs wrote; the row lock makes them take turns.
+SELECT shard FROM {shards} WHERE outbox = :outbox_name AND shard = 0 AND token = :token;
+
 -- name: unsharded
+-- What other programs wrote into an adopted table: it lacks what only Postroad knows. Lower versions first, so that
+-- none of them is still missing when a higher one can be sent.
 SELECT d.{delivery_event_id} AS event_id, {o}.{aggregate_type} AS aggregate_type, {o}.{aggregate_id} AS aggregate_id,
        d.{delivery_version} AS version
   FROM {delivery} d {join_facts}
- WHERE d.{shard} IS NULL AND d.{state} NOT IN ('SENT', 'SKIPPED') ORDER BY {o}.{occurred_at}, d.{delivery_event_id} LIMIT :most;
+ WHERE d.{shard} IS NULL AND d.{state} NOT IN ('SENT', 'SKIPPED')
+ ORDER BY d.{delivery_version}, {arrival} LIMIT :most;
 
--- name: version_next
-INSERT INTO {versions} (aggregate_type, aggregate_id, version) VALUES (:aggregate_type, :aggregate_id, 1)
-ON CONFLICT (aggregate_type, aggregate_id) DO UPDATE SET version = {versions}.version + 1;
+-- name: version_follow
+-- Count on by one, or up to the version that somebody else gave.
+INSERT INTO {versions} (aggregate_type, aggregate_id, version) VALUES (:aggregate_type, :aggregate_id, COALESCE(:version, 1))
+ON CONFLICT (aggregate_type, aggregate_id)
+DO UPDATE SET version = COALESCE(MAX({versions}.version, :version), {versions}.version + 1);
+
+-- name: prunable
+-- Never what is unsent, or parked for a person.
+SELECT d.{delivery_event_id} AS event_id FROM {delivery} d
+ WHERE d.{state} = 'SENT' AND d.{published_at} < postroad_in(-:older_than)
+ ORDER BY d.{published_at} LIMIT :most;
 
 -- name: prune_sent
-DELETE FROM {delivery} WHERE {delivery_event_id} IN (
-  SELECT d.{delivery_event_id} FROM {delivery} d
-   WHERE d.{state} = 'SENT' AND d.{published_at} < postroad_in(-:older_than) ORDER BY d.{published_at} LIMIT :most);
+DELETE FROM {delivery} WHERE {delivery_event_id} IN (SELECT value FROM json_each(:ids));
 
 -- name: prune_facts
-DELETE FROM {outbox} WHERE {event_id} IN (
-  SELECT d.{delivery_event_id} FROM {delivery} d
-   WHERE d.{state} = 'SENT' AND d.{published_at} < postroad_in(-:older_than) ORDER BY d.{published_at} LIMIT :most);
+DELETE FROM {outbox} WHERE {event_id} IN (SELECT value FROM json_each(:ids));

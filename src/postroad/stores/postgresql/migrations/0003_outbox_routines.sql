@@ -27,8 +27,14 @@ BEGIN
   ON CONFLICT (aggregate_type, aggregate_id) DO UPDATE SET version = COALESCE(a_version, v.version + 1)
    WHERE COALESCE(a_version, v.version + 1) > v.version
   RETURNING version INTO given;
+  -- Again, because whoever held the counter until now may have written this very event.
+  IF EXISTS (SELECT 1 FROM {outbox} WHERE {event_id} = a_event_id) THEN
+    UPDATE {versions} SET version = version - 1
+     WHERE aggregate_type = a_aggregate_type AND aggregate_id = a_aggregate_id AND a_version IS NULL;
+    RETURN NULL;
+  END IF;
   IF given IS NULL THEN
-    RAISE EXCEPTION 'postroad: version conflict' USING ERRCODE = 'PRVER';
+    RAISE EXCEPTION 'postroad: version conflict' USING ERRCODE = 'PRVER', DETAIL = CAST(a_event_id AS text);
   END IF;
   INSERT INTO {outbox} ({event_id}, {topic}, {event_type}, {aggregate_type}, {aggregate_id}, {version},
     {schema_version}, {payload}, {content_type}, {tenant_id}, {correlation_id}, {causation_id}, {attributes},

@@ -1,0 +1,162 @@
+"""From the commit to the start of the handler, against the least that a hand-written listener could do.
+
+Measured twice: with everything in the writer's process, and with relay and consumer in a process of their own.
+"""
+
+import asyncio
+import json
+import random
+import statistics
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from uuid import uuid4
+
+import psycopg
+from sqlalchemy import text
+
+from bench.common import ROOT, Figure, OrderPlaced, Scale, Target, fresh_road
+from postroad import Postroad
+
+PER_SECOND = 50
+TABLES = (
+    "CREATE TABLE orders (id text PRIMARY KEY)",
+    "CREATE TABLE letters (n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, id text, sent boolean DEFAULT false)",
+    "CREATE INDEX ON letters (n) WHERE NOT sent",
+)
+Moments = dict[str, float]
+"""Order id → the machine's monotonic clock, which is the same in every process."""
+
+
+async def measure(scale: Scale, server: str) -> list[Figure]:
+    events = scale.of(5, 250, 1_000)
+    figures = []
+    for where, serve in (("one process", _serving), ("two processes", _serving_elsewhere)):
+        ours, bare = [], []
+        with TemporaryDirectory() as directory:
+            async with fresh_road(server, *TABLES) as road:
+                for _ in range(scale.rounds):
+                    broker = Path(directory) / f"{uuid4()}.db"
+                    ours.append(await _delays(road, partial(serve, "ours", road.database_url, broker), _write, events))
+                    bare.append(await _delays(road, partial(serve, "bare", road.database_url, broker), _post, events))
+        figures += _figures(where, ours, bare)
+    return figures
+
+
+def _figures(where: str, ours: list[list[float]], bare: list[list[float]]) -> list[Figure]:
+    medians, bare_medians = [statistics.median(d) for d in ours], [statistics.median(d) for d in bare]
+    highest = [statistics.quantiles(delays, n=100, method="inclusive")[98] for delays in ours]
+    note = f"{PER_SECOND} events/s, embedded broker in a file"
+    return [
+        Figure(f"latency, {where}", medians, bare_medians, "ms", Target(2, at_most=True), note),
+        Figure(f"latency, {where}, p99", highest, medians, "ms", Target(5, at_most=True), "against our own median"),
+    ]
+
+
+async def _delays(
+    road: Postroad,
+    serve: Callable[[], AbstractAsyncContextManager[Moments]],
+    write: Callable[[Postroad, str], Awaitable[None]],
+    events: int,
+) -> list[float]:
+    """Milliseconds for each event, after a few that only warm things up."""
+    committed: Moments = {}
+    async with serve() as begun:
+        for _ in range(events + 10):
+            id = str(uuid4())
+            await write(road, id)
+            committed[id] = time.monotonic()
+            await asyncio.sleep(random.uniform(0.5, 1.5) / PER_SECOND)
+        await asyncio.sleep(0.2)
+    return [(begun[id] - committed[id]) * 1000 for id in list(committed)[10:]]
+
+
+async def _write(road: Postroad, id: str) -> None:
+    async with road.session() as session, session.begin():
+        await session.execute(text("INSERT INTO orders VALUES (:id)"), {"id": id})
+        road.add(session, OrderPlaced(order_id=id, customer="customer-1", cents=4200))
+
+
+async def _post(road: Postroad, id: str) -> None:
+    async with road.session() as session, session.begin():
+        await session.execute(text("INSERT INTO orders VALUES (:id)"), {"id": id})
+        await session.execute(text("INSERT INTO letters (id) VALUES (:id)"), {"id": id})
+        await session.execute(text("NOTIFY letters"))
+
+
+# -- the receiving side --------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def _serving(kind: str, url: str, broker: Path) -> AsyncIterator[Moments]:
+    begun: Moments = {}
+    if kind == "bare":
+        listening = asyncio.create_task(_listen(url, begun))
+        yield begun
+        listening.cancel()
+        await asyncio.wait({listening})
+        return
+    async with Postroad("bench", url, f"embedded:{broker}") as road:
+
+        @road.on(OrderPlaced, group="clock")
+        async def look_at_the_clock(event: OrderPlaced) -> None:
+            begun[event.order_id] = time.monotonic()
+
+        async with road.running():
+            yield begun
+
+
+async def _listen(url: str, begun: Moments) -> None:
+    """NOTIFY → fetch → mark → hand over → call; nothing is guarded, nothing survives a crash."""
+    waiting: asyncio.Queue[str] = asyncio.Queue()
+
+    async def call() -> None:
+        while True:
+            begun[await waiting.get()] = time.monotonic()
+
+    calling = asyncio.create_task(call())
+    try:
+        async with (
+            await psycopg.AsyncConnection.connect(url, autocommit=True) as listener,
+            await psycopg.AsyncConnection.connect(url, autocommit=True) as connection,
+        ):
+            await listener.execute("LISTEN letters")
+            async for _ in listener.notifies():
+                found = await connection.execute("SELECT n, id FROM letters WHERE NOT sent ORDER BY n LIMIT 1000")
+                rows = await found.fetchall()
+                numbers = [number for number, _ in rows]
+                await connection.execute("UPDATE letters SET sent = true WHERE n = ANY(%s)", (numbers,))
+                for _, id in rows:
+                    waiting.put_nowait(id)
+    finally:
+        calling.cancel()
+
+
+@asynccontextmanager
+async def _serving_elsewhere(kind: str, url: str, broker: Path) -> AsyncIterator[Moments]:
+    """The same in a child process, which says when it is ready and, at the end of its input, what it has seen."""
+    begun: Moments = {}
+    command = [sys.executable, "-m", "bench.latency", kind, url, str(broker)]
+    pipe = asyncio.subprocess.PIPE
+    child = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdin=pipe, stdout=pipe, limit=2**24)
+    assert child.stdin and child.stdout
+    await child.stdout.readline()
+    yield begun
+    child.stdin.close()
+    begun |= json.loads(await child.stdout.readline())
+    await child.wait()
+
+
+async def _serve_for_parent(kind: str, url: str, broker: str) -> None:
+    async with _serving(kind, url, Path(broker)) as begun:
+        print("ready", flush=True)
+        await asyncio.to_thread(sys.stdin.read)
+        print(json.dumps(begun), flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve_for_parent(*sys.argv[1:]))

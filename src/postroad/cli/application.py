@@ -1,0 +1,106 @@
+"""From `shop:road` to the Postroad of the user's module, or a message that says what is wrong with it."""
+
+import os
+import sys
+import traceback
+from difflib import get_close_matches
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+import click
+
+from postroad.app import Postroad
+from postroad.errors import ConfigurationError, PostroadError
+from postroad.redact import redact, remember
+
+_OURS: Final = str(Path(__file__).parents[1])
+
+
+class UserCodeFailed(click.ClickException):
+    """The user's own module raised; it is told with the user's own traceback."""
+
+    def __init__(self, message: str, trace: str) -> None:
+        super().__init__(message)
+        self.trace = trace
+
+
+def load(reference: str) -> Postroad:
+    """The Postroad at `module:attribute`, looked for in the working directory first."""
+    module_name, colon, attribute = reference.partition(":")
+    if not colon or not module_name or not attribute:
+        raise ConfigurationError(
+            f"{reference!r} does not say where the application is. Write module:attribute, such as shop:road."
+        )
+    road = _attribute(_module(module_name), attribute)
+    for url in (road.database_url, road.broker_url):
+        remember(url)
+    return road
+
+
+def _module(name: str) -> ModuleType:
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise _failed(name, error) from None  # another module, which theirs imports
+        raise ConfigurationError(_no_module(name, here)) from None
+    except SystemExit:
+        raise ConfigurationError(
+            f"{name} ended the program while it was being imported. "
+            'Put what it runs under: if __name__ == "__main__":'
+        ) from None
+    except Exception as error:
+        raise _failed(name, error) from None
+
+
+def _no_module(name: str, here: str) -> str:
+    files = [path.stem for path in Path(here).glob("*.py")]
+    packages = [path.parent.name for path in Path(here).glob("*/__init__.py")]
+    near = get_close_matches(name, files + packages, n=1)
+    cure = f"Did you mean {near[0]!r}?" if near else "Run the command where the module is, or install it."
+    return f"There is no module {name!r} in {here} or on Python's path. {cure}"
+
+
+def _failed(name: str, error: Exception) -> UserCodeFailed:
+    """Without the frames of the import machinery and of ours: the first line shown is the user's."""
+    trace = error.__traceback__
+    while trace is not None and _is_foreign(trace.tb_frame.f_code.co_filename):
+        trace = trace.tb_next
+    if isinstance(error, PostroadError):
+        # Our own errors say what is wrong; what is missing is where.
+        last = traceback.extract_tb(trace)
+        place = next((f for f in reversed(last) if not _is_foreign(f.filename)), None)
+        told = f" (at {place.filename}, line {place.lineno})" if place else ""
+        return UserCodeFailed(f"{error}{told}", "")
+    text = "".join(traceback.format_exception(type(error), error, trace))
+    return UserCodeFailed(f"{name} could not be imported: {type(error).__name__}: {error}", redact(text))
+
+
+def _is_foreign(filename: str) -> bool:
+    return filename.startswith(("<frozen importlib", _OURS)) or f"{os.sep}importlib{os.sep}" in filename
+
+
+def _attribute(module: ModuleType, path: str) -> Postroad:
+    found: object = module
+    for name in path.split("."):
+        if not hasattr(found, name):
+            raise ConfigurationError(
+                f"{module.__name__} has no attribute {path!r}. {_suggestion(module, path)}"
+            )
+        found = getattr(found, name)
+    if not isinstance(found, Postroad):
+        cause = f"{module.__name__}:{path} is a {type(found).__name__}, not a Postroad."
+        raise ConfigurationError(f"{cause} {_suggestion(module, path)}")
+    return found
+
+
+def _suggestion(module: ModuleType, path: str) -> str:
+    roads = [name for name, value in vars(module).items() if isinstance(value, Postroad)]
+    if near := get_close_matches(path, roads, n=1, cutoff=0.5) or roads[:1]:
+        return f"Did you mean {module.__name__}:{near[0]}?"
+    return 'There is none in the module: write road = Postroad(source="shop").'

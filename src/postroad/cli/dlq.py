@@ -1,0 +1,136 @@
+"""dlq: what the broker holds as dead."""
+
+from collections.abc import Sequence
+
+import click
+
+from postroad import operations
+from postroad.brokers.base import Broker
+from postroad.cli.output import Output
+from postroad.cli.site import Site, on_site
+
+_TOPIC = click.option("--topic", default="", help="Only this topic.")
+
+
+@click.group()
+def dlq() -> None:
+    """Dead letters: look at them, give them back, throw them away."""
+
+
+@dlq.command("list")
+@_TOPIC
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
+@click.option("--after", default="", help="The last id of the previous page; needs --topic.")
+@on_site()
+async def list_(site: Site, out: Output, topic: str, limit: int, after: str) -> None:
+    """The dead letters of all topics, oldest first.
+
+    \b
+    Example:
+      postroad dlq list --topic shop.order.events
+    """
+    if after and not topic:
+        raise click.UsageError("--after needs --topic: ids count within their topic.")
+    broker = site.require_broker()
+    found = await operations.dead_page(broker, await _topics(broker, topic), limit=limit, after=after)
+    if out.as_json:
+        out.data(found)
+        return
+    if not found:
+        out.say("no dead letters", "green")
+        return
+    out.table(
+        ("id", "topic", "group", "type", "event", "attempts", "died", "reason"),
+        [(d.id, d.topic, d.group, d.type, d.event_id, d.attempts, d.died_at, d.reason) for d in found],
+    )
+    if topic and len(found) == limit:
+        out.say(f"next page: --topic {topic} --after {found[-1].id}", "dim")
+
+
+@dlq.command()
+@click.argument("id")
+@_TOPIC
+@on_site()
+async def show(site: Site, out: Output, id: str, topic: str) -> None:
+    """Everything about a dead letter. ID is its own or its event's."""
+    broker = site.require_broker()
+    found = await operations.find_dead(broker, await _topics(broker, topic), [id])
+    if out.as_json:
+        out.data(found)
+        return
+    for one in found:
+        out.facts(
+            {
+                "id": one.id,
+                "topic": one.topic,
+                "group": one.group,
+                "reason": one.reason,
+                "attempts": one.attempts,
+                "died": one.died_at,
+                "attributes": one.attributes,
+                "payload": one.payload,
+            }
+        )
+        out.say(f"Give it back: postroad dlq retry {one.id} --topic {one.topic}{site.again}")
+
+
+@dlq.command()
+@click.argument("ids", nargs=-1)
+@click.option("--all", "all_of_them", is_flag=True, help="Every dead letter (of --topic, if given).")
+@_TOPIC
+@click.option("--reason", default="", help="Kept in the audit table.")
+@on_site()
+async def retry(
+    site: Site, out: Output, ids: tuple[str, ...], all_of_them: bool, topic: str, reason: str
+) -> None:
+    """Give dead letters back to the groups they came from, after the cause is mended.
+
+    \b
+    Examples:
+      postroad dlq retry 17
+      postroad dlq retry --all --topic shop.order.events
+    """
+    if all_of_them == bool(ids):
+        raise click.UsageError("Give the ids of dead letters, or --all.")
+    broker = site.require_broker()
+    dead = await _chosen(broker, ids, topic)
+    revived = await operations.retry_dead(
+        site.store, broker, dead, actor=operations.this_user(), reason=reason
+    )
+    if out.as_json:
+        out.data({"retried": [one.id for one in dead], "count": revived})
+    else:
+        out.say(f"{revived:,} will be handled again" if dead else "no dead letters", "green")
+
+
+@dlq.command()
+@click.argument("ids", nargs=-1, required=True)
+@_TOPIC
+@click.option("--reason", required=True, help="Why nobody will miss it; kept in the audit table.")
+@click.option("--yes", is_flag=True, help="Do it. Without this, only what would be done is shown.")
+@on_site()
+async def discard(site: Site, out: Output, ids: tuple[str, ...], topic: str, reason: str, yes: bool) -> None:
+    """Throw dead letters away for good. Shows what it would do; --yes does it."""
+    broker = site.require_broker()
+    dead = await _chosen(broker, ids, topic)
+    if yes:
+        await operations.discard_dead(site.store, broker, dead, actor=operations.this_user(), reason=reason)
+    if out.as_json:
+        out.data({"discarded": yes, "dead_letters": dead})
+        return
+    for one in dead:
+        told = "discarded" if yes else "would be discarded"
+        out.say(f"{one.id} {one.type} {one.event_id} of {one.group} {told}", "green" if yes else "yellow")
+    if not yes:
+        out.say("Nothing was done. Add --yes to do it.")
+
+
+async def _topics(broker: Broker, topic: str) -> Sequence[str]:
+    return [topic.removesuffix(".dlq")] if topic else await operations.topics_of(broker)
+
+
+async def _chosen(broker: Broker, ids: Sequence[str], topic: str) -> Sequence[operations.DeadEvent]:
+    topics = await _topics(broker, topic)
+    if ids:
+        return await operations.find_dead(broker, topics, ids)
+    return [dead async for dead in operations.all_dead(broker, topics)]

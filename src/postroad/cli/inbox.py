@@ -1,0 +1,106 @@
+"""inbox: what became of events in the consumer groups."""
+
+from uuid import UUID
+
+import click
+
+from postroad import operations
+from postroad.cli.ids import event_id
+from postroad.cli.output import Output
+from postroad.cli.site import Site, on_site
+
+
+@click.group()
+def inbox() -> None:
+    """What became of events in the consumer groups; handle a failed one again."""
+
+
+@inbox.command("list")
+@click.option("--group", default="", help="Only this group.")
+@click.option("--failed", is_flag=True, help="Only what has failed, also what will be tried again.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
+@click.option("--after", default="", metavar="GROUP/ID", help="The last record of the previous page.")
+@on_site()
+async def list_(site: Site, out: Output, group: str, failed: bool, limit: int, after: str) -> None:
+    """The records of handled, waiting and failed events.
+
+    \b
+    Example:
+      postroad inbox list --group receipts --failed
+    """
+    place = _place(after) if after else None
+    found = await operations.inbox_page(site.store, group=group, failed=failed, limit=limit, after=place)
+    if out.as_json:
+        out.data(found)
+        return
+    if not found:
+        out.say("no records")
+        return
+    out.table(
+        ("group", "event", "state", "type", "key", "failures", "next try", "error"),
+        [
+            (r.group, r.event_id, r.state, r.type, r.key, r.retry_count, r.next_retry_at, r.error or "")
+            for r in found
+        ],
+    )
+    if len(found) == limit:
+        out.say(f"next page: --after {found[-1].group}/{found[-1].event_id}", "dim")
+
+
+@inbox.command()
+@click.argument("group")
+@click.argument("id", type=event_id)
+@on_site()
+async def show(site: Site, out: Output, group: str, id: UUID) -> None:
+    """Everything about one event in one group, with its message if it is kept."""
+    found = await operations.inbox_record(site.store, group, id)
+    if out.as_json:
+        out.data(found)
+        return
+    record = found.record
+    out.facts(
+        {
+            "group": record.group,
+            "event": record.event_id,
+            "state": record.state,
+            "failures": record.retry_count,
+            "error": record.error,
+            "next try": record.next_retry_at,
+            "type": record.type,
+            "key": record.key,
+            "version": record.version,
+            "topic": record.topic,
+            "tenant": found.tenant,
+            "received": record.received_at,
+            "processed": record.processed_at,
+            "held by": found.locked_by,
+            "held until": found.locked_until,
+            "attributes": found.message,
+            "payload": found.payload,
+        }
+    )
+    for act in found.history:
+        out.say(f"{act.at:%Y-%m-%d %H:%M:%S}Z  {act.action} by {act.actor}  {act.detail}", "dim")
+    if record.state in ("failed", "waiting", "refused"):
+        out.say(f"Try again: postroad inbox retry {record.group} {record.event_id}{site.again}")
+
+
+@inbox.command()
+@click.argument("group")
+@click.argument("id", type=event_id)
+@click.option("--reason", default="", help="Kept in the audit table.")
+@on_site()
+async def retry(site: Site, out: Output, group: str, id: UUID, reason: str) -> None:
+    """Handle a failed event again, as if it had just arrived."""
+    await operations.retry_record(site.store, group, id, actor=operations.this_user(), reason=reason)
+    if out.as_json:
+        out.data({"group": group, "retried": id})
+    else:
+        out.say(f"{id} will be handled again by {group}", "green")
+
+
+def _place(text: str) -> tuple[str, UUID]:
+    group, _, id = text.rpartition("/")
+    if not group:
+        raise click.BadParameter("write it as group/id, as the previous page shows it", param_hint="--after")
+    return group, event_id(id)

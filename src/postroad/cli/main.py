@@ -1,0 +1,103 @@
+"""The command itself: its groups, and what it says when something goes wrong."""
+
+import traceback
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, NoReturn
+
+import click
+from sqlalchemy.exc import DBAPIError
+
+from postroad.cli.application import UserCodeFailed
+from postroad.cli.audit import audit
+from postroad.cli.db import db
+from postroad.cli.dlq import dlq
+from postroad.cli.inbox import inbox
+from postroad.cli.outbox import outbox
+from postroad.cli.publish import publish
+from postroad.cli.running import dev, relay, run, worker
+from postroad.cli.status import status
+from postroad.cli.tail import tail
+from postroad.errors import PostroadError
+from postroad.redact import redact
+
+_INTERRUPTED = 130
+
+
+class Commands(click.Group):
+    def list_commands(self, context: click.Context) -> list[str]:
+        """In the order in which a newcomer needs them, not by the alphabet."""
+        return list(self.commands)
+
+    def invoke(self, context: click.Context) -> Any:
+        try:
+            return super().invoke(context)
+        except (click.ClickException, click.exceptions.Exit, click.Abort) as told:
+            if isinstance(told, UserCodeFailed):
+                _tell(f"{told.trace}error: {told.message}")
+                raise click.exceptions.Exit(1) from None
+            raise
+        except KeyboardInterrupt:
+            raise click.exceptions.Exit(_INTERRUPTED) from None
+        except BrokenPipeError:
+            raise  # click leaves quietly when nobody reads any more
+        except BaseExceptionGroup as group:
+            _fail(_first(group), debug=context.params["debug"])
+        except Exception as error:
+            _fail(error, debug=context.params["debug"])
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """What went wrong first, out of things that ran together; an error of ours before any other."""
+    ours, _ = group.split(PostroadError)
+    found: BaseException = ours or group
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found
+
+
+def _fail(error: BaseException, *, debug: bool) -> NoReturn:
+    if debug:
+        _tell("".join(traceback.format_exception(error)))
+    if isinstance(error, PostroadError):
+        _tell(f"error: {error}")
+    elif isinstance(error, DBAPIError):
+        _tell(f"error: The database refused: {str(error.orig).strip().splitlines()[0]}")
+    else:
+        _tell(f"error: unexpected {type(error).__name__}: {error}")
+        if not debug:
+            _tell("This should not happen. `postroad --debug …` shows the traceback; please report it.")
+    raise click.exceptions.Exit(1)
+
+
+def _tell(text: str) -> None:
+    click.echo(redact(text.rstrip()), err=True)
+
+
+def _version() -> str:
+    try:
+        return version("postroad")
+    except PackageNotFoundError:
+        return "(not installed)"
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(_version(), "--version", "-V", prog_name="postroad")
+@click.option("--debug", is_flag=True, envvar="POSTROAD_DEBUG", help="Show tracebacks of unexpected errors.")
+def main(debug: bool) -> None:
+    """Reliable events between services: written in your transaction, handled once in effect.
+
+    APP is where your Postroad is, as module:attribute, such as shop:road for `road = Postroad(…)` in shop.py.
+    Set POSTROAD_APP and you need not repeat it.
+
+    \b
+    First steps:
+      postroad dev shop:road           everything in one process, tables included
+      postroad status shop:road        what waits, what runs, what has failed
+      postroad outbox list             the events, newest first
+
+    Exit codes: 0 it worked, 1 it failed, 2 the command was not understood.
+    """
+
+
+for command in (dev, status, tail, publish, outbox, inbox, dlq, audit, run, relay, worker, db):
+    main.add_command(command)

@@ -1,0 +1,118 @@
+"""publish: write one event by hand, through the outbox like any other."""
+
+import asyncio
+import os
+import sys
+from difflib import get_close_matches
+from pathlib import Path
+
+import click
+
+from postroad import events
+from postroad.app import Postroad
+from postroad.cli.application import load
+from postroad.cli.output import Output
+from postroad.cli.reach import require_database
+from postroad.cli.site import close, completing, require_file
+from postroad.codec import decode
+from postroad.errors import ConfigurationError, UnreadableMessage, WriteRefused
+from postroad.events import EventType
+from postroad.outbox import Added
+
+
+@click.command()
+@click.argument("words", nargs=-1, metavar="[APP] TYPE JSON")
+@click.option(
+    "--key",
+    "--idempotency-key",
+    "key",
+    help="The same key gives the same event id: repeating writes nothing more.",
+)
+@click.option("--correlation-id", help="The chain of events it belongs to.")
+@click.option("--tenant", help="The tenant it belongs to.")
+@click.option("--user-id", help="Who caused it.")
+@click.option("--delay", type=float, metavar="SECONDS", help="Deliver it later.")
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable output with stable keys.")
+def publish(
+    words: tuple[str, ...],
+    key: str | None,
+    correlation_id: str | None,
+    tenant: str | None,
+    user_id: str | None,
+    delay: float | None,
+    as_json: bool,
+) -> None:
+    """Write an event of a type your application declares, in a transaction of its own.
+
+    JSON is checked as your code's events are. It may also be @file, or - for standard input.
+
+    \b
+    Examples:
+      postroad publish shop:road order.placed '{"order_id": "7", "cents": 990}'
+      postroad publish shop:road order.placed @order.json --key order-7-placed
+    """
+    app, type_name, text = _words(words)
+    road = load(app)
+    event = _event(type_name, text)
+    options: dict[str, object] = {
+        "idempotency_key": key,
+        "correlation_id": correlation_id,
+        "tenant": tenant,
+        "user_id": user_id,
+        "delay": delay,
+    }
+    with completing(f" {app}"):
+        added = asyncio.run(_write(road, event, options))
+    out = Output(as_json)
+    if as_json:
+        out.data({"id": added.id, "type": added.message.type, "topic": added.message.topic})
+    else:
+        out.say(f"{added.message.type} {added.id} is in the outbox", "green")
+
+
+def _words(words: tuple[str, ...]) -> tuple[str, str, str]:
+    if len(words) == 2 and (app := os.environ.get("POSTROAD_APP")):
+        return app, *words
+    if len(words) != 3:
+        raise click.UsageError(
+            "Write: postroad publish APP TYPE JSON (APP may be left out if POSTROAD_APP is set)."
+        )
+    return words[0], words[1], words[2]
+
+
+def _event(type_name: str, text: str) -> object:
+    versions = events.declared(type_name)
+    if not versions:
+        near = get_close_matches(type_name, events.declared_names(), n=1)
+        cure = (
+            f"Did you mean {near[0]!r}?"
+            if near
+            else f"Declared: {', '.join(events.declared_names()) or 'none'}."
+        )
+        raise ConfigurationError(f"The application declares no event type {type_name!r}. {cure}")
+    kind: EventType = versions[max(versions)]
+    try:
+        return decode(_payload(text), kind)
+    except UnreadableMessage as error:
+        raise WriteRefused(f"{error}. Nothing was stored.") from None
+
+
+def _payload(text: str) -> bytes:
+    if text == "-":
+        return sys.stdin.buffer.read()
+    if text.startswith("@"):
+        try:
+            return Path(text[1:]).read_bytes()
+        except OSError as error:
+            raise ConfigurationError(f"{text[1:]} cannot be read: {error.strerror}.") from None
+    return text.encode()
+
+
+async def _write(road: Postroad, event: object, options: dict[str, object]) -> Added:
+    try:
+        require_file(road.store)
+        await require_database(road.store)
+        async with road.session() as session, session.begin():
+            return road.add(session, event, **options)  # type: ignore[arg-type]
+    finally:
+        await close(road)

@@ -1,0 +1,47 @@
+"""Whether database and broker answer, asked before anything is started."""
+
+import asyncio
+from typing import Final
+
+from sqlalchemy.exc import DBAPIError
+
+from postroad.brokers.base import Broker, Topology
+from postroad.errors import BrokerUnavailable, StoreUnavailable
+from postroad.stores import Store
+
+PATIENCE: Final = 2.5
+"""Seconds; with the time a process takes to start, a person knows within five."""
+_PORTS: Final = {"postgresql": 5432, "mysql": 3306}
+
+
+async def require_database(store: Store) -> None:
+    try:
+        async with asyncio.timeout(PATIENCE), store.reading() as connection:
+            await connection.exec_driver_sql("SELECT 1")
+    except DBAPIError as error:
+        raise StoreUnavailable(
+            f"{store.address} refused the connection ({str(error.orig).strip().splitlines()[0]}). "
+            "Check user, password and database in its URL."
+        ) from error
+    except TimeoutError:
+        raise StoreUnavailable(
+            f"The database at {host_and_port(store)} did not answer within {PATIENCE:g} s. "
+            "Is it running, and reachable from here?"
+        ) from None
+
+
+async def require_broker(broker: Broker, topology: Topology) -> None:
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await broker.plan(topology)
+    except TimeoutError:
+        raise BrokerUnavailable(
+            f"The broker at {broker.address} did not answer within {PATIENCE:g} s. "
+            "Is it running, and reachable from here?"
+        ) from None
+
+
+def host_and_port(store: Store) -> str:
+    if store.dialect == "sqlite":
+        return store.address
+    return f"{store.url.host or 'localhost'}:{store.url.port or _PORTS[store.dialect]}"

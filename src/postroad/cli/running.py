@@ -1,0 +1,144 @@
+"""dev, run, relay, worker: the long-running commands. They differ in what they run."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import click
+
+from postroad import logs
+from postroad.app import Postroad
+from postroad.cli.application import load
+from postroad.cli.banner import banner, show_counters
+from postroad.cli.output import Output
+from postroad.cli.reach import require_broker, require_database
+from postroad.cli.signals import Stop
+from postroad.cli.site import close, completing, require_file
+from postroad.errors import ConfigurationError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What this process runs."""
+
+    migrate: bool = False
+    relay: bool = True
+    groups: Sequence[str] | None = ()
+    """None: every group of the application."""
+
+
+def _running_options(function: F) -> F:
+    for option in (
+        click.option("--json", "as_json", is_flag=True, help="Say what was started as JSON."),
+        click.option("--log-format", type=click.Choice(logs.FORMATS), default="auto", show_default=True),
+        click.option(
+            "--log-level",
+            type=click.Choice(["debug", "info", "warning", "error"], case_sensitive=False),
+            default="info",
+            show_default=True,
+        ),
+        click.argument("app", envvar="POSTROAD_APP"),
+    ):
+        function = option(function)
+    return function
+
+
+@click.command()
+@_running_options
+def dev(app: str, log_level: str, log_format: str, as_json: bool) -> None:
+    """Everything in one process, for development.
+
+    Creates or updates the tables, the topics and the subscriptions, then runs the relay and the consumers
+    of all groups. Stop it with Ctrl-C.
+
+    \b
+    Examples:
+      postroad dev shop:road
+      DATABASE_URL=postgresql://localhost/shop postroad dev shop:road
+    """
+    _serve(app, Plan(migrate=True, groups=None), log_level, log_format, as_json)
+
+
+@click.command()
+@_running_options
+def run(app: str, log_level: str, log_format: str, as_json: bool) -> None:
+    """The relay and the consumers of all groups, without touching the tables.
+
+    \b
+    Example:
+      postroad db migrate shop:road && postroad run shop:road
+    """
+    _serve(app, Plan(groups=None), log_level, log_format, as_json)
+
+
+@click.command()
+@_running_options
+def relay(app: str, log_level: str, log_format: str, as_json: bool) -> None:
+    """Only the relay: carries events from the outbox to the broker.
+
+    Run as many as you like: they share the work, and take over from one that died.
+    """
+    _serve(app, Plan(), log_level, log_format, as_json)
+
+
+@click.command()
+@click.option(
+    "--group", "groups", multiple=True, help="Only this group; may be repeated. Default: all of them."
+)
+@_running_options
+def worker(app: str, groups: tuple[str, ...], log_level: str, log_format: str, as_json: bool) -> None:
+    """Only the consumers: runs your handlers.
+
+    \b
+    Examples:
+      postroad worker shop:road
+      postroad worker shop:road --group receipts --group mailing
+    """
+    _serve(app, Plan(relay=False, groups=groups or None), log_level, log_format, as_json)
+
+
+def _serve(app: str, plan: Plan, level: str, form: str, as_json: bool) -> None:
+    handler = logs.configure(level, form)
+    road = load(app)
+    out = Output(as_json)
+    with completing(f" {app}"):
+        code = asyncio.run(_until_stopped(road, app, plan, out))
+    handler.flush()
+    if code:
+        raise click.exceptions.Exit(code)
+
+
+async def _until_stopped(road: Postroad, app: str, plan: Plan, out: Output) -> int:
+    async with Stop() as stop:
+        try:
+            await _run(road, app, plan, out, stop)
+        except asyncio.CancelledError:
+            if stop.exit_code is None:
+                raise
+            return stop.exit_code
+        finally:
+            await close(road)
+    return 0
+
+
+async def _run(road: Postroad, app: str, plan: Plan, out: Output, stop: Stop) -> None:
+    if not plan.migrate:
+        require_file(road.store)
+    await require_database(road.store)
+    await require_broker(road.broker, road.topology)
+    applied = await road.migrate() if plan.migrate else []
+    runner = road.runner(relay=plan.relay, groups=plan.groups)
+    if not runner.relays and not runner.subscribers:
+        raise ConfigurationError(
+            f"{app} has no handlers, so there is nothing to consume. "
+            "Add one with @road.on(YourEvent, group=…)."
+        )
+    async with runner.started():
+        stop.ready()
+        banner(out, road, app, runner, applied)
+        await show_counters(out, runner, stop.event)
+    if not out.as_json:
+        out.say("stopped")

@@ -1,0 +1,118 @@
+"""status: the whole picture on one page, each problem with the command that deals with it."""
+
+from collections.abc import Sequence
+
+import click
+
+from postroad import operations
+from postroad.cli.output import Output, age, counted, times
+from postroad.cli.site import Site, on_site
+from postroad.operations import MOST_COUNTED, MOST_DEAD
+
+
+@click.command()
+@on_site(argument=True)
+async def status(site: Site, out: Output) -> None:
+    """What waits, what runs, what has failed, who is at work.
+
+    Below each problem stands the command that deals with it.
+
+    \b
+    Examples:
+      postroad status shop:road
+      postroad status --json | jq .outboxes
+    """
+    groups = site.road.groups if site.road else ()
+    found = await operations.status(site.store, site.outboxes, site.broker, groups=groups)
+    if out.as_json:
+        out.data(found)
+        return
+    out.facts({"database": found.database, "broker": found.broker})
+    if found.broker_trouble:
+        out.say(f"The broker does not answer: {found.broker_trouble}", "bold red")
+    _outboxes(out, found.outboxes)
+    _parked(out, found.parked, site.again)
+    _groups(out, found.groups)
+    _failed(out, found, site.again)
+    _workers(out, found.workers)
+
+
+def _outboxes(out: Output, outboxes: Sequence[operations.OutboxStatus]) -> None:
+    out.heading("Outbox")
+    out.table(
+        ("outbox", "waiting", "retrying", "parked", "oldest unsent", "sent in the last hour"),
+        [
+            (
+                one.name,
+                f"{one.waiting:,}",
+                f"{one.retrying:,}",
+                f"{one.parked:,}",
+                age(one.oldest_unsent_age),
+                counted(one.sent_recently, MOST_COUNTED),
+            )
+            for one in outboxes
+        ],
+    )
+    for one in outboxes:
+        if one.shards_without_owner:
+            out.say(f"{one.shards_without_owner} of 256 shards of {one.name} have no relay.", "yellow")
+
+
+def _parked(out: Output, parked: Sequence[operations.ParkedKey], again: str) -> None:
+    if not parked:
+        return
+    out.heading("Parked keys: they stand still until somebody decides")
+    for one in parked:
+        behind = f", {one.waiting_behind:,} behind it" if one.waiting_behind else ""
+        told = times(one.attempts, "attempt")
+        out.say(f"{one.key}  {one.type} {one.event_id}, {told}{behind}", "red")
+        out.say(f"  {one.error}")
+        out.say(f"  postroad outbox retry {one.event_id}{again}")
+        out.say(f'  postroad outbox skip {one.event_id} --reason "…"{again}')
+
+
+def _groups(out: Output, groups: Sequence[operations.GroupStatus]) -> None:
+    if not groups:
+        return
+    out.heading("Groups")
+    out.table(
+        ("group", "backlog", "oldest", "running", "failed", "dead letters"),
+        [
+            (
+                one.group,
+                "-" if one.backlog is None else f"{one.backlog:,}",
+                age(one.oldest_age),
+                f"{one.running:,}",
+                f"{one.failed:,}",
+                counted(one.dead_letters, MOST_DEAD),
+            )
+            for one in groups
+        ],
+    )
+
+
+def _failed(out: Output, found: operations.Status, again: str) -> None:
+    dead_ids = {(dead.group, dead.event_id) for dead in found.dead_letters}
+    if failed := [one for one in found.failed if (one.group, str(one.event_id)) not in dead_ids]:
+        out.heading("Failed")
+        for one in failed:
+            told = times(one.retry_count, "failure")
+            out.say(f"{one.group}  {one.type} {one.event_id}, {one.state}, {told}", "red")
+            out.say(f"  {one.error or ''}")
+            out.say(f"  postroad inbox retry {one.group} {one.event_id}{again}")
+    if found.dead_letters:
+        out.heading("Dead letters")
+        for dead in found.dead_letters:
+            told = times(dead.attempts, "attempt")
+            out.say(f"{dead.group}  {dead.type} {dead.event_id or dead.id}, {told}", "red")
+            out.say(f"  {dead.reason}")
+            out.say(f"  postroad dlq retry {dead.id} --topic {dead.topic}{again}")
+
+
+def _workers(out: Output, workers: Sequence[operations.WorkerStatus]) -> None:
+    out.heading("At work")
+    if not workers:
+        out.say("nobody: start a relay and a worker with `postroad run`", "yellow")
+        return
+    rows = [(one.kind, one.detail, one.name, age(one.running_for), age(one.silent_for)) for one in workers]
+    out.table(("kind", "for", "process", "running", "last seen"), rows)

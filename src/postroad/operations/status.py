@@ -1,0 +1,216 @@
+"""How it stands, in one look: what waits, what runs, what has failed, and who is at work."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from postroad.brokers.base import Broker
+from postroad.errors import BrokerError
+from postroad.inbox.records import Counts, Records
+from postroad.operations.dead_letters import DeadEvent, dead_page, topics_of
+from postroad.operations.inbox import InboxRecord, inbox_page
+from postroad.stores.base import Store
+from postroad.stores.tables import OutboxTable
+
+RECENT: Final = 3_600.0
+"""Seconds that count as "recently"."""
+MOST_COUNTED: Final = 10_000
+MOST_DEAD: Final = 1_000
+_ALIVE: Final = 30.0
+_BROKER_PATIENCE: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxStatus:
+    name: str
+    waiting: int
+    retrying: int
+    parked: int
+    sent_recently: int
+    """In the last hour; no more than 10,000 are counted."""
+    oldest_unsent: datetime | None
+    oldest_unsent_age: float | None
+    shards_without_owner: int
+
+
+@dataclass(frozen=True, slots=True)
+class ParkedKey:
+    """A key that stands still until a person retries or skips its first event."""
+
+    outbox: str
+    key: str
+    event_id: str
+    type: str
+    attempts: int
+    error: str
+    waiting_behind: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatus:
+    group: str
+    backlog: int | None
+    """Messages the broker has for it; None when the broker was not asked."""
+    oldest_age: float | None
+    running: int
+    failed: int
+    highest_retry_count: int
+    dead_letters: int | None
+    """Out of the first 1,000 of all groups."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStatus:
+    id: str
+    kind: str
+    name: str
+    detail: str
+    running_for: float
+    silent_for: float
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    database: str
+    broker: str
+    broker_trouble: str
+    outboxes: Sequence[OutboxStatus]
+    parked: Sequence[ParkedKey]
+    groups: Sequence[GroupStatus]
+    failed: Sequence[InboxRecord]
+    dead_letters: Sequence[DeadEvent]
+    workers: Sequence[WorkerStatus]
+
+
+@dataclass(slots=True)
+class _Wire:
+    """The broker's side; empty where it could not be asked."""
+
+    trouble: str = ""
+    backlog: dict[str, int] = field(default_factory=dict)
+    oldest: dict[str, datetime] = field(default_factory=dict)
+    dead: Sequence[DeadEvent] = ()
+    asked: bool = False
+
+
+async def status(
+    store: Store,
+    outboxes: Sequence[OutboxTable],
+    broker: Broker | None = None,
+    *,
+    groups: Sequence[str] = (),
+    examples: int = 20,
+) -> Status:
+    """`examples` bounds the lists of parked keys, failed records and dead letters, not the counts."""
+    wire = await _ask(broker) if broker else _Wire()
+    counts = await Records(store).counts()
+    names = sorted({*groups, *counts, *wire.backlog, *await _known_groups(store)})
+    return Status(
+        database=store.address,
+        broker=broker.address if broker else "",
+        broker_trouble=wire.trouble,
+        outboxes=[await _outbox(store, outbox) for outbox in outboxes],
+        parked=[key for outbox in outboxes for key in await _parked(store, outbox, examples)],
+        groups=[_group(store, name, counts, wire) for name in names],
+        failed=await inbox_page(store, failed=True, limit=examples),
+        dead_letters=wire.dead[:examples],
+        workers=await _workers(store),
+    )
+
+
+async def _outbox(store: Store, outbox: OutboxTable) -> OutboxStatus:
+    async with store.reading() as connection:
+        unsent = (await store.execute(connection, "outbox_counts", outbox=outbox)).rows
+        sent = await store.execute(
+            connection, "outbox_sent_count", outbox=outbox, seconds=RECENT, most=MOST_COUNTED
+        )
+        free = await store.execute(connection, "shards_free", outbox_name=outbox.name)
+    events = {row.state: int(row.events) for row in unsent}
+    oldest = min((moment for row in unsent if (moment := store.time_out(row.oldest))), default=None)
+    return OutboxStatus(
+        name=outbox.name,
+        waiting=events.get("NEW", 0),
+        retrying=events.get("RETRY", 0),
+        parked=events.get("FAILED", 0),
+        sent_recently=int(sent.rows[0].events),
+        oldest_unsent=oldest,
+        oldest_unsent_age=_age(store, oldest),
+        shards_without_owner=int(free.rows[0].shards),
+    )
+
+
+async def _parked(store: Store, outbox: OutboxTable, limit: int) -> Sequence[ParkedKey]:
+    async with store.reading() as connection:
+        rows = (await store.execute(connection, "outbox_parked", outbox=outbox, limit=limit)).rows
+    return [
+        ParkedKey(
+            outbox=outbox.name,
+            key=row.ordering_key or "",
+            event_id=str(store.id_out(row.event_id)),
+            type=row.event_type,
+            attempts=row.attempts,
+            error=row.last_error or "",
+            waiting_behind=int(row.behind),
+        )
+        for row in rows
+    ]
+
+
+async def _known_groups(store: Store) -> Sequence[str]:
+    async with store.reading() as connection:
+        return [row.consumer_group for row in (await store.execute(connection, "groups_known")).rows]
+
+
+async def _workers(store: Store) -> Sequence[WorkerStatus]:
+    async with store.reading() as connection:
+        rows = (await store.execute(connection, "workers_alive", ttl=_ALIVE)).rows
+    return [
+        WorkerStatus(
+            id=str(store.id_out(row.id)),
+            kind=row.kind,
+            name=row.name,
+            detail=row.detail,
+            running_for=_age(store, store.time_out(row.started_at)) or 0.0,
+            silent_for=_age(store, store.time_out(row.seen_at)) or 0.0,
+        )
+        for row in rows
+    ]
+
+
+async def _ask(broker: Broker) -> _Wire:
+    """A broker that is down is part of the answer, not a reason to give none."""
+    wire = _Wire()
+    try:
+        async with asyncio.timeout(_BROKER_PATIENCE):
+            for subscription in await broker.subscriptions():
+                group = subscription.name.removeprefix(f"{subscription.topic}.")
+                depth = await broker.depth(subscription.name)
+                wire.backlog[group] = wire.backlog.get(group, 0) + depth.messages
+                if depth.oldest:
+                    wire.oldest[group] = min(depth.oldest, wire.oldest.get(group, depth.oldest))
+            wire.dead = await dead_page(broker, await topics_of(broker), limit=MOST_DEAD)
+            wire.asked = True
+    except TimeoutError:
+        wire.trouble = f"{broker.address} did not answer within {_BROKER_PATIENCE:g} s."
+    except BrokerError as error:
+        wire.trouble = str(error)
+    return wire
+
+
+def _group(store: Store, name: str, counts: Mapping[str, Counts], wire: _Wire) -> GroupStatus:
+    own = counts.get(name, Counts())
+    return GroupStatus(
+        group=name,
+        backlog=wire.backlog.get(name, 0) if wire.asked else None,
+        oldest_age=_age(store, wire.oldest.get(name)),
+        running=own.processing,
+        failed=own.failed,
+        highest_retry_count=own.highest_retry_count,
+        dead_letters=sum(dead.group == name for dead in wire.dead) if wire.asked else None,
+    )
+
+
+def _age(store: Store, since: datetime | None) -> float | None:
+    return None if since is None else max(0.0, (store.clock.now() - since).total_seconds())

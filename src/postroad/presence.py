@@ -1,0 +1,50 @@
+"""Who is at work: a row per worker, kept fresh while it runs."""
+
+import asyncio
+import os
+import random
+import socket
+from typing import Final
+
+from postroad.clock import Clock
+from postroad.errors import StoreError
+from postroad.message import new_id
+from postroad.stores.base import Store
+
+_BEAT: Final = 5.0
+_FORGET: Final = 86_400.0
+
+
+class Presence:
+    def __init__(self, store: Store, group: str, *, clock: Clock, randomness: random.Random) -> None:
+        self._store, self._group, self._clock = store, group, clock
+        self._id = new_id(clock.now(), randomness)
+        self._name = f"{socket.gethostname()}:{os.getpid()}"
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until told to stop. A database in trouble only makes the worker look silent."""
+        while not stop.is_set():
+            try:
+                await self.run_once()
+            except StoreError:
+                pass
+            try:
+                await self._clock.wait_for(stop.wait(), _BEAT)
+            except TimeoutError:
+                pass
+        await self._leave()
+
+    async def run_once(self) -> None:
+        async with self._store.transaction() as connection:
+            # Those that died without a farewell; a day is long enough to have been noticed.
+            await self._store.execute(connection, "workers_forget", ttl=_FORGET)
+            await self._store.execute(
+                connection, "worker_beat", id=self._id, kind="worker", name=self._name, detail=self._group
+            )
+
+    async def _leave(self) -> None:
+        try:
+            async with self._store.transaction() as connection:
+                await self._store.execute(connection, "worker_gone", id=self._id)
+        except StoreError:
+            pass

@@ -1,0 +1,151 @@
+"""The in-process bus and the scheduler that runs its failures again, on every store."""
+
+import asyncio
+
+import pytest
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import Session
+
+from postroad.context import current_message
+from postroad.errors import StoreUnavailable
+from postroad.handlers import Bus, Registry
+from postroad.inbox import ConsumeOptions, RetryScheduler, Status
+from postroad.message import Message
+from tests.support.consuming import Bench, OrderPlaced, bench, effect, effects, placed
+
+LATER = ConsumeOptions(keep_message=True, base_backoff=60)
+
+
+class Shaky:
+    """Fails until told otherwise."""
+
+    def __init__(self) -> None:
+        self.well, self.calls = False, 0
+
+    async def __call__(self, event: OrderPlaced, session: AsyncSession) -> None:
+        self.calls += 1
+        await effect(session, f"stock {event.n}")
+        if not self.well:
+            raise RuntimeError("no stock")
+
+
+async def notify(event: OrderPlaced, session: AsyncSession) -> None:
+    await effect(session, f"mail {event.n}")
+
+
+def made(b: Bench) -> tuple[Bus, Shaky]:
+    bus, shaky = Bus(b.inbox, options=LATER), Shaky()
+    bus.register("INVENTORY", OrderPlaced, shaky)
+    bus.register("NOTIFY", OrderPlaced, notify)
+    return bus, shaky
+
+
+@pytest.mark.spec("T8", "T7")
+async def test_every_group_handles_a_message_once_and_none_stops_another(database_url: str) -> None:
+    async with bench(database_url) as b:
+        bus, shaky = made(b)
+        message = placed(3)
+        await bus.publish(message)
+        await bus.publish(message)
+        assert await b.effects() == ["mail 3"]
+        assert shaky.calls == 1
+        assert (await b.record(message, "INVENTORY")).status is Status.FAILED
+        assert (await b.record(message, "NOTIFY")).status is Status.SUCCEEDED
+
+
+@pytest.mark.spec("T9")
+async def test_the_scheduler_runs_failures_again_when_they_are_due(database_url: str) -> None:
+    async with bench(database_url) as b:
+        bus, shaky = made(b)
+        scheduler = RetryScheduler(b.inbox, bus)
+        message = placed(3)
+        await bus.publish(message)
+        assert await scheduler.run_once() == 0
+        await b.make_due(message)
+        assert await scheduler.run_once() == 1
+        assert (await b.record(message, "INVENTORY")).retry_count == 2
+        shaky.well = True
+        await b.make_due(message)
+        assert await scheduler.run_once() == 1
+        assert await scheduler.run_once() == 0
+        assert await b.effects() == ["mail 3", "stock 3"]
+        assert (await b.record(message, "INVENTORY")).message is None
+
+
+@pytest.mark.spec("T9")
+async def test_two_schedulers_run_a_failure_once(database_url: str) -> None:
+    async with bench(database_url) as b:
+        bus, shaky = made(b)
+        message = placed(3)
+        await bus.publish(message)
+        shaky.well = True
+        await b.make_due(message)
+        await asyncio.gather(*(RetryScheduler(b.inbox, bus).run_once() for _ in range(2)))
+        assert shaky.calls == 2
+        assert await b.effects() == ["mail 3", "stock 3"]
+
+
+@pytest.mark.spec("T9")
+async def test_what_a_killed_process_had_begun_is_run_by_the_scheduler(database_url: str) -> None:
+    async with bench(database_url) as b:
+        bus, shaky = made(b)
+        shaky.well = True
+        message = placed(3)
+        await b.inbox.try_acquire("INVENTORY", message, 0.0, keep_message=True)
+        assert await RetryScheduler(b.inbox, bus).run_once() == 1
+        assert await b.effects() == ["stock 3"]
+
+
+async def test_the_scheduler_leaves_groups_of_other_processes_alone(sqlite_url: str) -> None:
+    async with bench(sqlite_url) as b:
+        bus, _ = made(b)
+        await bus.publish(message := placed())
+        await b.make_due(message)
+        assert await RetryScheduler(b.inbox, Bus(b.inbox, Registry())).run_once() == 0
+
+
+async def test_what_could_not_be_recorded_is_raised(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with bench(sqlite_url) as b:
+        bus, _ = made(b)
+
+        async def down(*_: object, **__: object) -> None:
+            raise StoreUnavailable("gone")
+
+        monkeypatch.setattr(b.inbox, "try_acquire", down)
+        with pytest.raises(StoreUnavailable):
+            await bus.publish(placed())
+
+
+async def test_handlers_of_every_kind_are_called(sqlite_url: str) -> None:
+    async with bench(sqlite_url) as b:
+        road, seen = object(), []
+        bus = Bus(b.inbox, road=road)
+        message = placed(3)
+
+        def plain(event: OrderPlaced) -> None:
+            seen.append(("plain", event.n, current_message.get()))
+
+        def with_session(event: OrderPlaced, session: Session, message: Message) -> None:
+            session.execute(effects.insert().values(what=f"sync {message.version}"))
+            seen.append(("sync", event.n, current_message.get()))
+
+        async def with_all(event: OrderPlaced, session: AsyncSession, message: Message, road: object) -> None:
+            await effect(session, "async")
+            seen.append(("async", road, message))
+
+        async def forgotten(event: OrderPlaced) -> None:
+            seen.append(("forgotten", event.n, current_message.get()))
+
+        bus.register("a", OrderPlaced, plain)
+        bus.register("b", OrderPlaced, with_session)
+        bus.register("c", OrderPlaced, with_all)
+        bus.register("d", OrderPlaced, lambda event: forgotten(event))
+        await bus.publish(message)
+        assert seen == [
+            ("plain", 3, message),
+            ("sync", 3, message),
+            ("async", road, message),
+            ("forgotten", 3, message),
+        ]
+        assert await b.effects() == ["sync 3", "async"]
+        assert current_message.get() is None

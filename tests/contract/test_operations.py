@@ -1,0 +1,369 @@
+"""What people ask of a running system and do to it by hand, on every store."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import msgspec
+import pytest
+from sqlalchemy import text
+
+from postroad import (
+    Backoff,
+    OutboxTable,
+    PoisonError,
+    Postroad,
+    RelayOptions,
+    SubscriberOptions,
+    event,
+    operations,
+)
+from postroad.errors import OperationRefused
+from postroad.operations import Tail
+
+
+@event("parcel.posted", topic="post.parcel.events", aggregate="parcel", key="parcel_id")
+class ParcelPosted(msgspec.Struct, frozen=True):
+    parcel_id: str
+    grams: int = 1
+
+
+@event(
+    "letter.posted", topic="post.letter.events", aggregate="letter", key="letter_id", outbox="letter_outbox"
+)
+class LetterPosted(msgspec.Struct, frozen=True):
+    letter_id: str
+
+
+LETTERS = OutboxTable("letter_outbox", append_only=True)
+
+
+@dataclass
+class Office:
+    road: Postroad
+    handled: list[str]
+    closed: bool = False
+    """While it is, every parcel is poison."""
+
+    async def post(self, *parcels: str, **options: str) -> list[UUID]:
+        async with self.road.session() as session, session.begin():
+            return [self.road.add(session, ParcelPosted(parcel_id=p), **options).id for p in parcels]
+
+    async def set_state(self, id: UUID, state: str) -> None:
+        async with self.road.store.transaction() as connection:
+            await connection.execute(
+                text(
+                    "UPDATE postroad_outbox SET state = :s, attempts = 5, last_error = 'no' WHERE event_id = :id"
+                ),
+                {"s": state, "id": self.road.store.adapt(id)},
+            )
+
+    async def state(self, id: UUID) -> str:
+        return (await operations.outbox_event(self.road.store, self.road.outboxes, id)).event.state
+
+    async def deliver(self) -> None:
+        async with self.road.running():
+            await self.road.drain()
+
+
+@pytest.fixture
+async def office(database_url: str, tmp_path: Path) -> AsyncIterator[Office]:
+    road = Postroad(
+        source="post",
+        database_url=database_url,
+        broker_url=f"embedded:{tmp_path / 'broker.db'}",
+        outboxes=[OutboxTable(), LETTERS],
+        relay=RelayOptions(poll=0.05, backoff=Backoff(attempts=1)),
+        subscriber=SubscriberOptions(backoff=Backoff(attempts=1)),
+    )
+    office = Office(road, [])
+
+    @road.on(ParcelPosted, group="delivery")
+    async def deliver(parcel: ParcelPosted) -> None:
+        if office.closed:
+            raise PoisonError("closed")
+        office.handled.append(parcel.parcel_id)
+
+    async with road:
+        await road.migrate()
+        yield office
+
+
+async def test_pages_go_from_the_newest_to_the_oldest(office: Office) -> None:
+    ids = sorted([id for n in range(7) for id in await office.post(f"p{n}")], reverse=True)
+    store, outboxes = office.road.store, office.road.outboxes
+    first = await operations.outbox_page(store, outboxes, limit=4)
+    rest = await operations.outbox_page(store, outboxes, limit=4, after=first[-1].id)
+    assert [one.id for one in (*first, *rest)] == ids
+
+
+async def test_pages_cover_every_outbox(office: Office) -> None:
+    (parcel,) = await office.post("p")
+    async with office.road.session() as session, session.begin():
+        letter = office.road.add(session, LetterPosted(letter_id="l")).id
+    found = await operations.outbox_page(office.road.store, office.road.outboxes)
+    assert {one.id: one.outbox for one in found} == {parcel: "postroad_outbox", letter: "letter_outbox"}
+
+
+async def test_pages_can_be_narrowed(office: Office) -> None:
+    store, outboxes = office.road.store, office.road.outboxes
+    a, b = await office.post("a", "b")
+    await office.set_state(b, "FAILED")
+
+    async def ids(**filters: str) -> list[UUID]:
+        return [one.id for one in await operations.outbox_page(store, outboxes, **filters)]  # type: ignore[arg-type]
+
+    assert await ids(state="NEW") == [a]
+    assert await ids(state="FAILED") == [b]
+    assert await ids(state="SENT") == []
+    assert await ids(key="parcel/a") == [a]
+    assert await ids(key="a") == [a]
+    assert await ids(key="letter/a") == []
+    assert await ids(state="FAILED", key="a") == []
+    assert sorted(await ids(type="parcel.posted")) == sorted([a, b])
+    assert await ids(type="letter.posted") == []
+
+
+async def test_an_event_is_shown_whole(office: Office) -> None:
+    (id,) = await office.post("a", user_id="bob")
+    found = await operations.outbox_event(office.road.store, office.road.outboxes, id)
+    assert found.payload == {"parcel_id": "a", "grams": 1}
+    assert found.attributes["user_id"] == "bob"
+    assert (found.event.key, found.event.version, found.event.state) == ("parcel/a", 1, "NEW")
+    with pytest.raises(OperationRefused, match="no event"):
+        await operations.outbox_event(office.road.store, office.road.outboxes, uuid4())
+
+
+@pytest.mark.spec("R2")
+async def test_retry_lets_a_parked_event_go(office: Office) -> None:
+    (id,) = await office.post("a")
+    await office.set_state(id, "FAILED")
+    await office.deliver()
+    assert office.handled == []
+    await operations.retry_events(office.road.store, office.road.outboxes, [id], actor="ann", reason="mended")
+    await office.deliver()
+    assert office.handled == ["a"]
+    shown = await operations.outbox_event(office.road.store, office.road.outboxes, id)
+    assert (shown.event.state, shown.event.attempts) == ("SENT", 0)
+    assert [(act.actor, act.action, act.detail) for act in shown.history] == [
+        ("ann", "outbox.retry", "mended")
+    ]
+
+
+async def test_skip_sends_the_rest_of_the_key_and_never_the_event(office: Office) -> None:
+    first, second = await office.post("a", "a")
+    await office.set_state(first, "FAILED")
+    await office.deliver()
+    assert office.handled == []
+    await operations.skip_event(office.road.store, office.road.outboxes, first, actor="ann", reason="a test")
+    await office.deliver()
+    assert office.handled == ["a"]
+    assert (await office.state(first), await office.state(second)) == ("SKIPPED", "SENT")
+    (act,) = await operations.acts(office.road.store)
+    assert (act.actor, act.action, act.subject, act.detail) == ("ann", "outbox.skip", str(first), "a test")
+
+
+async def test_skip_needs_a_reason(office: Office) -> None:
+    (id,) = await office.post("a")
+    await office.set_state(id, "FAILED")
+    with pytest.raises(OperationRefused, match="reason"):
+        await operations.skip_event(office.road.store, office.road.outboxes, id, actor="ann", reason=" ")
+    assert await office.state(id) == "FAILED"
+
+
+@pytest.mark.parametrize("state", ["NEW", "SENT", "SKIPPED"])
+async def test_only_a_failed_event_can_be_retried_or_skipped(office: Office, state: str) -> None:
+    (id,) = await office.post("a")
+    await office.set_state(id, state)
+    store, outboxes = office.road.store, office.road.outboxes
+    with pytest.raises(OperationRefused, match=state):
+        await operations.retry_events(store, outboxes, [id], actor="ann")
+    with pytest.raises(OperationRefused, match=state):
+        await operations.skip_event(store, outboxes, id, actor="ann", reason="a test")
+    assert await office.state(id) == state
+    assert await operations.acts(store) == []
+
+
+async def test_retry_is_for_all_or_none(office: Office) -> None:
+    parked, new = await office.post("a", "b")
+    await office.set_state(parked, "FAILED")
+    with pytest.raises(OperationRefused, match=str(new)):
+        await operations.retry_events(office.road.store, office.road.outboxes, [parked, new], actor="ann")
+    assert await office.state(parked) == "FAILED"
+    assert await operations.acts(office.road.store) == []
+
+
+async def test_all_parked_events_are_found(office: Office) -> None:
+    ids = await office.post("a", "b", "c")
+    for id in ids[:2]:
+        await office.set_state(id, "FAILED")
+    assert set(await operations.parked_ids(office.road.store, office.road.outboxes)) == set(ids[:2])
+
+
+async def test_status_tells_what_waits_and_what_is_parked(office: Office) -> None:
+    store, outboxes = office.road.store, office.road.outboxes
+    head, *_ = await office.post("a", "a", "a")
+    (retrying,) = await office.post("b")
+    await office.set_state(head, "FAILED")
+    await office.set_state(retrying, "RETRY")
+    found = await operations.status(store, outboxes)
+    own = found.outboxes[0]
+    assert (own.waiting, own.retrying, own.parked, own.sent_recently) == (2, 1, 1, 0)
+    assert own.oldest_unsent_age is not None
+    assert own.shards_without_owner == 256
+    (parked,) = found.parked
+    assert (parked.key, parked.event_id, parked.waiting_behind) == ("parcel/a", str(head), 2)
+    assert (parked.error, parked.attempts) == ("no", 5)
+    assert found.workers == []
+    assert (found.broker, found.groups) == ("", [])
+
+
+async def test_status_tells_who_is_at_work(office: Office) -> None:
+    road = office.road
+    await office.post("a")
+    async with road.running():
+        await road.drain()
+        found = await operations.status(road.store, road.outboxes, road.broker, groups=road.groups)
+    assert {(one.kind, one.detail) for one in found.workers} == {
+        ("relay", "postroad_outbox"),
+        ("relay", "letter_outbox"),
+        ("worker", "delivery"),
+    }
+    assert [one.shards_without_owner for one in found.outboxes] == [0, 0]
+    assert found.outboxes[0].sent_recently == 1
+    (group,) = found.groups
+    assert (group.group, group.backlog, group.failed, group.dead_letters) == ("delivery", 0, 0, 0)
+    after = await operations.status(road.store, road.outboxes, road.broker)
+    assert after.workers == []
+
+
+async def test_status_goes_on_without_the_broker(office: Office, tmp_path: Path) -> None:
+    from postroad.brokers import connect_broker
+
+    broker = connect_broker(f"embedded:{tmp_path / 'nowhere' / 'broker.db'}", clock=office.road.clock)
+    found = await operations.status(office.road.store, office.road.outboxes, broker, groups=["delivery"])
+    await broker.aclose()
+    assert "nowhere" in found.broker_trouble
+    assert found.groups[0].backlog is None
+    assert found.outboxes[0].waiting == 0
+
+
+@pytest.mark.spec("R16")
+async def test_a_dead_letter_is_found_and_handled_after_all(office: Office) -> None:
+    road = office.road
+    office.closed = True
+    (id,) = await office.post("a")
+    await office.deliver()
+    (dead,) = await operations.dead_page(road.broker, await operations.topics_of(road.broker))
+    assert (dead.group, dead.event_id, dead.type, dead.key) == (
+        "delivery",
+        str(id),
+        "parcel.posted",
+        "parcel/a",
+    )
+    assert dead.payload == {"parcel_id": "a", "grams": 1}
+    assert "closed" in dead.reason
+    found = await operations.status(road.store, road.outboxes, road.broker)
+    assert found.groups[0].dead_letters == 1
+    assert [one.event_id for one in found.failed] == [id]
+    office.closed = False
+    again = await operations.find_dead(road.broker, [dead.topic], [str(id)])
+    assert await operations.retry_dead(road.store, road.broker, again, actor="ann") == 1
+    await office.deliver()
+    assert office.handled == ["a"]
+    assert (await operations.inbox_record(road.store, "delivery", id)).record.state == "succeeded"
+    assert [act.action for act in await operations.acts(road.store)] == ["dlq.retry"]
+
+
+async def test_a_dead_letter_is_thrown_away_with_a_reason(office: Office) -> None:
+    road = office.road
+    office.closed = True
+    await office.post("a")
+    await office.deliver()
+    topics = await operations.topics_of(road.broker)
+    dead = await operations.dead_page(road.broker, topics)
+    with pytest.raises(OperationRefused, match="reason"):
+        await operations.discard_dead(road.store, road.broker, dead, actor="ann", reason="")
+    assert await operations.discard_dead(road.store, road.broker, dead, actor="ann", reason="a test") == 1
+    assert await operations.dead_page(road.broker, topics) == []
+    assert [(act.action, act.detail) for act in await operations.acts(road.store)] == [
+        ("dlq.discard", "a test")
+    ]
+    with pytest.raises(OperationRefused, match="no dead letter"):
+        await operations.find_dead(road.broker, topics, [dead[0].id])
+
+
+async def test_a_failed_record_is_shown_and_handled_again(office: Office) -> None:
+    road = office.road
+    office.closed = True
+    (id,) = await office.post("a")
+    await office.deliver()
+    (record,) = await operations.inbox_page(road.store, failed=True)
+    assert (record.group, record.event_id, record.state) == ("delivery", id, "failed")
+    shown = await operations.inbox_record(road.store, "delivery", id)
+    assert shown.payload == {"parcel_id": "a", "grams": 1}
+    await operations.retry_record(road.store, "delivery", id, actor="ann", reason="open again")
+    shown = await operations.inbox_record(road.store, "delivery", id)
+    assert (shown.record.state, shown.record.retry_count) == ("waiting", 0)
+    assert [act.detail for act in shown.history] == ["open again"]
+
+
+async def test_only_a_failed_record_can_be_retried(office: Office) -> None:
+    (id,) = await office.post("a")
+    await office.deliver()
+    with pytest.raises(OperationRefused, match="succeeded"):
+        await operations.retry_record(office.road.store, "delivery", id, actor="ann")
+    with pytest.raises(OperationRefused, match="no record"):
+        await operations.retry_record(office.road.store, "nobody", id, actor="ann")
+    assert await operations.acts(office.road.store) == []
+
+
+async def test_tail_gives_each_new_event_once(office: Office) -> None:
+    await office.post("before")
+    tail = Tail(office.road.store, office.road.outboxes)
+    assert await tail.look() == []
+    new = await office.post("a", "b")
+    assert {one.id for one in await tail.look()} == set(new)
+    await office.deliver()
+    assert [one.key for one in await tail.look()] == []
+
+
+async def test_tail_gives_events_with_ids_from_a_key_once_they_are_sent(office: Office) -> None:
+    tail = Tail(office.road.store, office.road.outboxes)
+    await tail.look()
+    (id,) = await office.post("a", idempotency_key="one")
+    assert await tail.look() == []
+    await office.deliver()
+    assert [one.id for one in await tail.look()] == [id]
+
+
+async def test_a_relay_that_was_sending_has_the_last_word_over_a_skip(office: Office) -> None:
+    """It was sent, whatever the person wished; the table must not deny it."""
+    store = office.road.store
+    (id,) = await office.post("a")
+    relay = office.road.runner(groups=()).relays[0]
+    await office.road.broker.apply(office.road.topology)
+    send = office.road.broker.send
+
+    async def skipped_meanwhile(batch):  # type: ignore[no-untyped-def]
+        await office.set_state(id, "RETRY")
+        await operations.skip_event(store, office.road.outboxes, id, actor="ann", reason="a test")
+        return await send(batch)
+
+    office.road.broker.send = skipped_meanwhile  # type: ignore[method-assign]
+    await relay.run_once()
+    assert await office.state(id) == "SENT"
+
+
+async def test_what_is_unsent_is_found_by_its_index(office: Office) -> None:
+    """The index is partial, so the statements must repeat its condition letter by letter."""
+    store, outbox = office.road.store, office.road.outboxes[0]
+    reads = {"sqlite": "EXPLAIN QUERY PLAN ", "postgresql": "EXPLAIN ", "mysql": "EXPLAIN "}[store.dialect]
+    values = {"shards": [1], "after": [""], "depth": 1, "most": 1}
+    async with store.transaction() as connection:
+        if store.dialect == "postgresql":
+            await connection.exec_driver_sql("SET LOCAL enable_seqscan = off")
+        statement = text(reads + store.sql("read_due", outbox))
+        plan = (await connection.execute(statement, {k: store.adapt(v) for k, v in values.items()})).all()
+    assert any("postroad_outbox_unsent" in str(line) for line in plan)

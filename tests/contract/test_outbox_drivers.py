@@ -1,0 +1,149 @@
+"""Plain driver connections write the same row as SQLAlchemy does."""
+
+import gc
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from urllib.parse import urlsplit
+
+import asyncpg
+import psycopg
+import pymysql
+import pytest
+
+from postroad.errors import ConfigurationError, NoTransaction, VersionConflict
+from postroad.testing.office import Office, Posted
+
+
+def connect(kind: str, url: str, *, autocommit: bool = False) -> object:
+    if kind == "postgresql":
+        return psycopg.connect(url, autocommit=autocommit)
+    if kind == "sqlite":
+        return sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None if autocommit else "")
+    parts = urlsplit(url)
+    return pymysql.connect(
+        host=parts.hostname or "",
+        port=parts.port or 3306,
+        user=parts.username,
+        password=parts.password or "",
+        database=parts.path[1:],
+        autocommit=autocommit,
+    )
+
+
+@contextmanager
+def begun(kind: str, url: str) -> Iterator[object]:
+    """A connection in a transaction that commits at the end."""
+    with closing(connect(kind, url)) as connection:
+        if kind == "sqlite":
+            connection.execute("BEGIN IMMEDIATE")
+        elif kind == "postgresql":
+            connection.execute("SELECT 1")
+        else:
+            connection.begin()
+        yield connection
+        connection.commit()
+
+
+@pytest.mark.spec("F2")
+async def test_a_driver_connection_writes_what_the_relay_sends(
+    office: Office, store_kind: str, store_url: str
+) -> None:
+    with begun(store_kind, store_url) as connection:
+        added = office.outbox.add(connection, Posted("a", "☃\\'\""), headers={"x": "1"})
+        office.outbox.add(connection, Posted("a"), version=7)
+    await office.carry()
+    first, second = office.broker.sent
+    assert (first.payload, first.id, first.headers) == (added.message.payload, added.id, {"x": "1"})
+    assert (first.version, second.version) == (1, 7)
+
+
+async def test_a_driver_connection_rolls_the_event_back(office: Office, store_kind: str, store_url: str) -> None:
+    with begun(store_kind, store_url) as connection:
+        office.outbox.add(connection, Posted("a"))
+        connection.rollback()
+    assert not await office.rows()
+
+
+@pytest.mark.parametrize("autocommit", [False, True])
+async def test_outside_a_transaction_a_driver_connection_is_refused(
+    office: Office, store_kind: str, store_url: str, autocommit: bool
+) -> None:
+    call = {
+        "sqlite": r'connection\.execute\("BEGIN IMMEDIATE"\)',
+        "postgresql": r"with connection\.transaction\(\):",
+        "mariadb": r"connection\.begin\(\)",
+    }[store_kind]
+    with closing(connect(store_kind, store_url, autocommit=autocommit)) as connection:
+        with pytest.raises(NoTransaction, match=call):
+            office.outbox.add(connection, Posted("a"))
+    assert not await office.rows()
+
+
+async def test_a_driver_connection_tells_a_version_conflict(office: Office, store_kind: str, store_url: str) -> None:
+    await office.post("a")
+    with begun(store_kind, store_url) as connection:
+        with pytest.raises(VersionConflict, match="'a' has already reached version 1"):
+            office.outbox.add(connection, Posted("a"), version=1)
+        connection.rollback()
+    assert len(await office.rows()) == 1
+
+
+async def test_a_cursor_is_no_connection(office: Office, store_kind: str, store_url: str) -> None:
+    with begun(store_kind, store_url) as connection:
+        with pytest.raises(ConfigurationError, match="cannot write through a .*Cursor"):
+            office.outbox.add(connection.cursor(), Posted("a"))
+    with pytest.raises(ConfigurationError, match=r"cannot write through a builtins\.str"):
+        office.outbox.add("session", Posted("a"))
+
+
+only_postgresql = pytest.mark.parametrize("store_kind", ["postgresql"])
+
+
+@only_postgresql
+async def test_asyncpg_writes_in_its_transaction_only(office: Office, store_kind: str, store_url: str) -> None:
+    connection = await asyncpg.connect(store_url)
+    with pytest.raises(NoTransaction, match=r"async with connection\.transaction\(\):[\s\S]*await road\.add"):
+        office.outbox.add(connection, Posted("a"))
+    async with connection.transaction():
+        added = await office.outbox.add(connection, Posted("a"), delay=60)
+        with pytest.raises(VersionConflict):
+            async with connection.transaction():
+                await office.outbox.add(connection, Posted("a"), version=1)
+        await office.outbox.add(connection, Posted("a"), version=5)
+    await connection.close()
+    await office.carry()
+    assert sorted(office.broker.versions("a")) == [1, 5]
+    assert {message.deliver_at for message in office.broker.sent} == {added.message.deliver_at, None}
+
+
+@only_postgresql
+async def test_a_pooled_asyncpg_connection_writes_too(office: Office, store_kind: str, store_url: str) -> None:
+    async with asyncpg.create_pool(store_url, min_size=1) as pool:
+        with pytest.raises(ConfigurationError, match="Pool"):
+            office.outbox.add(pool, Posted("a"))
+        async with pool.acquire() as connection, connection.transaction():
+            await office.outbox.add(connection, Posted("a"))
+    assert len(await office.rows()) == 1
+
+
+@only_postgresql
+async def test_asynchronous_psycopg_writes_in_its_transaction_only(
+    office: Office, store_kind: str, store_url: str
+) -> None:
+    async with await psycopg.AsyncConnection.connect(store_url, autocommit=True) as connection:
+        with pytest.raises(NoTransaction, match=r"async with connection\.transaction\(\):"):
+            office.outbox.add(connection, Posted("a"))
+        async with connection.transaction():
+            await office.outbox.add(connection, Posted("a"))
+    await office.carry()
+    assert office.broker.versions("a") == [1]
+
+
+@only_postgresql
+async def test_an_add_that_is_never_awaited_is_loud(office: Office, store_kind: str, store_url: str) -> None:
+    async with await psycopg.AsyncConnection.connect(store_url) as connection, connection.transaction():
+        with pytest.warns(RuntimeWarning, match="parcel.posted .* was NOT stored"):
+            office.outbox.add(connection, Posted("a"))
+            gc.collect()
+    assert not await office.rows()

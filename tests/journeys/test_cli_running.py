@@ -1,0 +1,111 @@
+"""The long-running commands as a person or an orchestrator meets them: start, signals, the end."""
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import Shell
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Shell(tmp_path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_lets_it_finish_and_succeed(shell: Shell, number: signal.Signals) -> None:
+    with shell.running("dev shop:road") as running:
+        assert "order.placed → write_receipt" in running.until("group receipts")
+        running.until("started")
+        running.signal(number)
+        running.until("stopped")
+        assert running.ended() == 0
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_second_signal_insists(shell: Shell, number: signal.Signals, code: int) -> None:
+    with shell.running("dev shop:road") as running:
+        running.until("started")
+        shell("publish shop:road order.placed", '{"order_id": "7", "cents": 99}')
+        running.until("handling")
+        running.signal(number)
+        running.until("A second one stops at once")
+        running.signal(number)
+        assert running.ended() == code
+
+
+def test_the_start_told_to_machines_and_each_part_alone(shell: Shell) -> None:
+    shell("db migrate shop:road")
+    with shell.running("worker shop:road --group receipts --json") as worker:
+        told = json.loads(worker.until("started"))
+        assert told["groups"] == {"receipts": ["order.placed → write_receipt"]}
+        assert told["relays"] == []
+        shell("publish shop:road order.placed", '{"order_id": "7", "cents": 1}')
+        with shell.running("relay shop:road --json") as relay:
+            told = json.loads(relay.until("started"))
+            assert told["groups"] == {}
+            assert told["relays"] == ["postroad_outbox"]
+            worker.until("receipt 7")
+
+
+def test_a_group_that_does_not_exist(shell: Shell) -> None:
+    shell("db migrate shop:road")
+    told = shell("worker shop:road --group reciepts", expect=1)
+    assert "error: There is no group 'reciepts'" in told
+    assert "receipts" in told
+
+
+def test_tail_shows_events_and_takes_none_away(shell: Shell) -> None:
+    shell("db migrate shop:road")
+    shell("publish shop:road order.placed", '{"order_id": "before", "cents": 1}')
+    with shell.running("tail shop:road --count 2 --json") as tail:
+        tail.until("following")
+        shell("publish shop:road order.placed", '{"order_id": "7", "cents": 1}', "--key", "seven")
+        with shell.running("run shop:road") as running:
+            # Its id comes from a key, not from the clock: it is seen when it is sent.
+            running.until("receipt 7")
+            assert json.loads(tail.until("order/7"))["type"] == "order.placed"
+            shell("publish shop:road order.placed", '{"order_id": "8", "cents": 1}')
+            assert json.loads(tail.until("order/8"))["version"] == 1
+            running.until("receipt 8")
+        assert tail.ended() == 0
+    assert "before" not in tail.text
+
+
+def test_the_users_own_mistake_is_shown_with_the_users_traceback_alone(shell: Shell) -> None:
+    (shell.folder / "broken.py").write_text("def road():\n    return 1 / 0\n\nroad()\n", encoding="utf-8")
+    told = shell("dev broken:road", expect=1)
+    assert "ZeroDivisionError" in told
+    assert 'broken.py", line 4' in told
+    assert "importlib" not in told
+    assert "postroad/cli" not in told
+
+
+CANARY = "canary-7d1f0c"
+
+
+def test_a_password_never_appears(tmp_path: Path, fresh_postgresql_url: str) -> None:
+    url = fresh_postgresql_url.replace("postgres@", f"postgres:{CANARY}@")
+    assert CANARY in url
+    shell = Shell(tmp_path, DATABASE_URL=url, POSTROAD_APP="shop:road")
+    nowhere = Shell(tmp_path, DATABASE_URL=f"postgresql://shop:{CANARY}@127.0.0.1:1/shop")
+    shell("run", expect=1)
+    shell("db migrate")
+    with shell.running("run --log-level debug") as running:
+        running.until("started")
+        shell("publish order.placed", f'{{"order_id": "{CANARY}", "cents": 1}}')
+        running.until("receipt")
+    shell("status")
+    shell("status --json")
+    shell(f"status --database-url {url}")
+    shell("outbox list --json")
+    shell("--debug outbox show 0198c2c5-7f0e-7d52-9f5e-2f9f6f0c7a11", expect=1)
+    nowhere("dev shop:road", expect=1)
+    nowhere("--debug run shop:road", expect=1)
+    nowhere(f"db migrate --database-url mysql://shop:{CANARY}@127.0.0.1:1/shop", expect=1)
+    # What the user's own handler prints is the user's own affair.
+    told = [line for line in (shell.output + nowhere.output).splitlines() if not line.startswith("receipt")]
+    assert [line for line in told if CANARY in line] == []
+    assert any("***" in line for line in told)

@@ -1,0 +1,77 @@
+"""What the README and the guides show is what runs."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+_BLOCK = re.compile(r"```python(?: file=(\S+))?\n(.*?)```", re.DOTALL)
+
+
+def blocks(page: str) -> list[tuple[str, str]]:
+    return _BLOCK.findall((ROOT / page).read_text(encoding="utf-8"))
+
+
+def run(folder: Path, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    clean = {k: v for k, v in os.environ.items() if k not in ("DATABASE_URL", "BROKER_URL", "POSTROAD_APP")}
+    paths = os.pathsep.join([str(ROOT / "src"), *filter(None, [clean.get("PYTHONPATH")])])
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env=clean | {"PYTHONPATH": paths} | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+POSTROAD = (sys.executable, "-c", "from postroad.cli import main; main()")
+
+
+def test_the_readme_block_handles_an_event_unchanged(tmp_path: Path) -> None:
+    _, code = blocks("README.md")[0]
+    (tmp_path / "block.py").write_text(code, encoding="utf-8")
+    ran = run(tmp_path, sys.executable, "block.py")
+    assert (ran.stdout, ran.stderr, ran.returncode) == ("receipt for o-1: 42.00\n", "", 0)
+
+
+def test_the_readme_block_is_short(tmp_path: Path) -> None:
+    _, code = blocks("README.md")[0]
+    assert len([line for line in code.splitlines() if line.strip()]) <= 25
+
+
+def test_the_readme_block_runs_on_postgresql(tmp_path: Path, fresh_postgresql_url: str) -> None:
+    _, code = blocks("README.md")[0]
+    (tmp_path / "block.py").write_text(code, encoding="utf-8")
+    ran = run(tmp_path, sys.executable, "block.py", DATABASE_URL=fresh_postgresql_url)
+    assert (ran.stdout, ran.stderr, ran.returncode) == ("receipt for o-1: 42.00\n", "", 0)
+
+
+@pytest.mark.parametrize("page", ["docs/writing.md", "docs/consuming.md"])
+def test_a_guides_code_runs_from_top_to_bottom(page: str, tmp_path: Path) -> None:
+    (tmp_path / "guide.py").write_text("\n".join(code for _, code in blocks(page)), encoding="utf-8")
+    ran = run(tmp_path, sys.executable, "guide.py")
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_the_first_steps_lead_where_they_say(tmp_path: Path) -> None:
+    for name, code in blocks("docs/first-steps.md"):
+        (tmp_path / name).write_text(code, encoding="utf-8")
+    assert run(tmp_path, *POSTROAD, "db", "migrate", "shop:road").returncode == 0
+    assert "up to date" in run(tmp_path, *POSTROAD, "db", "migrate", "shop:road").stdout
+    assert run(tmp_path, sys.executable, "orders.py").returncode == 0
+    status = run(tmp_path, *POSTROAD, "status", "shop:road", "--json")
+    assert status.returncode == 0, status.stderr
+    tested = run(tmp_path, sys.executable, "-m", "pytest", "-q", "-o", "asyncio_mode=auto", "test_shop.py")
+    assert tested.returncode == 0, tested.stdout
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} → {target}"
