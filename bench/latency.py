@@ -28,6 +28,7 @@ TABLES = (
     "CREATE TABLE letters (n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, id text, sent boolean DEFAULT false)",
     "CREATE INDEX ON letters (n) WHERE NOT sent",
 )
+ORDER = text("INSERT INTO orders VALUES (:id)")
 Moments = dict[str, float]
 """Order id → the machine's monotonic clock, which is the same in every process."""
 
@@ -60,7 +61,7 @@ def _figures(where: str, ours: list[list[float]], bare: list[list[float]]) -> li
 async def _delays(
     road: Postroad,
     serve: Callable[[], AbstractAsyncContextManager[Moments]],
-    write: Callable[[Postroad, str], Awaitable[None]],
+    write: Callable[[Postroad, str], Awaitable[float]],
     events: int,
 ) -> list[float]:
     """Milliseconds for each event, after a few that only warm things up."""
@@ -68,24 +69,27 @@ async def _delays(
     async with serve() as begun:
         for _ in range(events + 10):
             id = str(uuid4())
-            await write(road, id)
-            committed[id] = time.monotonic()
+            committed[id] = await write(road, id)
             await asyncio.sleep(random.uniform(0.5, 1.5) / PER_SECOND)
         await asyncio.sleep(0.2)
     return [(begun[id] - committed[id]) * 1000 for id in list(committed)[10:]]
 
 
-async def _write(road: Postroad, id: str) -> None:
-    async with road.session() as session, session.begin():
-        await session.execute(text("INSERT INTO orders VALUES (:id)"), {"id": id})
+async def _write(road: Postroad, id: str) -> float:
+    async with road.session() as session:
+        await session.execute(ORDER, {"id": id})
         road.add(session, OrderPlaced(order_id=id, customer="customer-1", cents=4200))
+        await session.commit()
+        return time.monotonic()
 
 
-async def _post(road: Postroad, id: str) -> None:
-    async with road.session() as session, session.begin():
-        await session.execute(text("INSERT INTO orders VALUES (:id)"), {"id": id})
+async def _post(road: Postroad, id: str) -> float:
+    async with road.session() as session:
+        await session.execute(ORDER, {"id": id})
         await session.execute(text("INSERT INTO letters (id) VALUES (:id)"), {"id": id})
         await session.execute(text("NOTIFY letters"))
+        await session.commit()
+        return time.monotonic()
 
 
 # -- the receiving side --------------------------------------------------------------------------------
@@ -116,7 +120,8 @@ async def _listen(url: str, begun: Moments) -> None:
 
     async def call() -> None:
         while True:
-            begun[await waiting.get()] = time.monotonic()
+            id = await waiting.get()
+            begun[id] = time.monotonic()
 
     calling = asyncio.create_task(call())
     try:

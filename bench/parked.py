@@ -11,16 +11,14 @@ from postroad.relay.reader import DueReader
 from postroad.stores.tables import DEFAULT_OUTBOX
 
 BATCH = 1_000
-_FAR_AWAY = 1_000_000_000
-"""Where the numbers of the parked key's events begin, out of the others' way."""
-_PARK = f"UPDATE postroad_outbox SET state = 'FAILED' WHERE ordering_key = 'order/parked-0' AND version = {_FAR_AWAY + 1}"
+_PARK = "UPDATE postroad_outbox SET state = 'FAILED' WHERE ordering_key = 'order/parked-0' AND version = 1"
 
 
 async def measure(scale: Scale, server: str) -> list[Figure]:
     backlog, events, keys = scale.of(2_000, 200_000), scale.of(200, 10_000), scale.of(100, 1_000)
-    numbers = count(0, events)
+    numbers = count(backlog, events)
     async with fresh_road(server) as blocked, fresh_road(server) as free:
-        await fill(blocked, backlog, keys=1, first=_FAR_AWAY, prefix="parked-")
+        await fill(blocked, backlog, keys=1, prefix="parked-")
         async with blocked.store.transaction() as connection:
             await connection.exec_driver_sql(_PARK)
         relays = {road: relay_to_nowhere(road) for road in (blocked, free)}

@@ -1,15 +1,17 @@
 """A lease outlives its first term while the handler works, whatever the handler does to the event loop."""
 
 import asyncio
+import sqlite3
 import threading
 import time
+from contextlib import closing
 from datetime import datetime
 
 import pytest
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from postroad.errors import StoreUnavailable
-from postroad.inbox import AcquireState, ConsumeOptions, ConsumeResult, Inbox, Status, keeper
+from postroad.inbox import ConsumeOptions, ConsumeResult, Inbox, Status, keeper
 from postroad.message import Message
 from postroad.stores import open_store
 from tests.support.consuming import GROUP, bench, effect, placed
@@ -63,6 +65,21 @@ async def test_a_handler_that_blocks_the_loop_keeps_its_lease(database_url: str,
         assert await b.effects() == ["computed"]
 
 
+async def test_on_sqlite_the_handler_is_the_only_writer_from_its_beginning(sqlite_url: str) -> None:
+    async with bench(sqlite_url) as b:
+        refused = []
+
+        async def handle(message: Message, session: AsyncSession) -> None:
+            with closing(sqlite3.connect(str(b.store.url.database), timeout=0)) as other:
+                try:
+                    other.execute("BEGIN IMMEDIATE")
+                except sqlite3.OperationalError as error:
+                    refused.append(str(error))
+
+        await b.inbox.consume(GROUP, placed(), handle)
+        assert refused == ["database is locked"]
+
+
 async def test_renewal_survives_an_outage(fresh_postgresql_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with bench(fresh_postgresql_url) as b:
         message, calls, second = placed(), [], threading.Event()
@@ -85,19 +102,33 @@ async def test_renewal_survives_an_outage(fresh_postgresql_url: str, monkeypatch
         assert (await b.record(message)).status is Status.SUCCEEDED
 
 
-async def test_renewal_ends_with_the_attempt(fresh_postgresql_url: str) -> None:
+async def test_renewal_ends_with_the_attempt(
+    fresh_postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with bench(fresh_postgresql_url) as b:
         message = placed()
         acquired = await b.inbox.try_acquire(GROUP, message, 30)
         assert acquired.lease is not None
 
+        renewals, renewed = [], threading.Event()
+
+        async def renew(*_: object) -> bool:
+            renewals.append(1)
+            renewed.set()
+            return True
+
+        monkeypatch.setattr(keeper, "renew", renew)
+
         async def fail(session: AsyncSession) -> None:
+            assert await asyncio.to_thread(renewed.wait, 20)
             raise RuntimeError("broken")
 
         with pytest.raises(RuntimeError):
-            await b.inbox.attempt(acquired.lease, fail, 0.05)
-        await b.inbox.release(acquired.lease)
-        assert (await b.inbox.try_acquire(GROUP, message, 30)).state is AcquireState.ACQUIRED
+            await b.inbox.attempt(acquired.lease, fail, 0.03)
+        await asyncio.sleep(0.02)
+        so_far = len(renewals)
+        await asyncio.sleep(0.1)
+        assert len(renewals) == so_far
 
 
 async def test_closing_the_inbox_ends_its_thread(fresh_postgresql_url: str) -> None:

@@ -51,13 +51,11 @@ class Office:
             return [self.road.add(session, ParcelPosted(parcel_id=p), **options).id for p in parcels]
 
     async def set_state(self, id: UUID, state: str) -> None:
+        change = (
+            "UPDATE postroad_outbox SET state = :state, attempts = 5, last_error = 'no' WHERE event_id = :id"
+        )
         async with self.road.store.transaction() as connection:
-            await connection.execute(
-                text(
-                    "UPDATE postroad_outbox SET state = :s, attempts = 5, last_error = 'no' WHERE event_id = :id"
-                ),
-                {"s": state, "id": self.road.store.adapt(id)},
-            )
+            await connection.execute(text(change), {"state": state, "id": self.road.store.adapt(id)})
 
     async def state(self, id: UUID) -> str:
         return (await operations.outbox_event(self.road.store, self.road.outboxes, id)).event.state

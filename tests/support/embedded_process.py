@@ -4,7 +4,8 @@
     python -m tests.support.embedded_process consume FILE LOG
     python -m tests.support.embedded_process hold FILE LOG      (takes one batch and never settles it)
 
-A consumer appends a line per delivery: nanoseconds of the machine's monotonic clock, key, number, attempt.
+A consumer creates its log when it has subscribed, and appends a line per delivery: nanoseconds of the
+machine's monotonic clock, key, number, attempt.
 """
 
 import asyncio
@@ -46,8 +47,8 @@ async def publish(broker: Broker, name: str, count: int) -> None:
 
 
 async def consume(broker: Broker, log: str, *, settle: bool) -> None:
-    file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     receiver = await broker.subscribe(SUBSCRIPTION.name, Flow(messages=25))
+    file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     while True:
         for delivery in await receiver.receive():
             os.write(file, line(delivery))

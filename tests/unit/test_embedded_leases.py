@@ -145,13 +145,16 @@ async def test_extending_by_hand_counts_the_leases_that_were_still_there(
     assert await broker.extend_leases() == 1
 
 
-async def test_what_a_closing_receiver_never_handled_is_not_an_attempt(post: Post) -> None:
+@pytest.mark.parametrize("keyed", [True, False])
+async def test_what_a_closing_receiver_never_handled_is_not_an_attempt(
+    post: Post, clock: VirtualClock, keyed: bool
+) -> None:
     first, second = await post.subscribe(), await post.subscribe()
-    await post.send_texts("k", "a")
+    await post.send(post.message("k", "a", deliver_at=None if keyed else clock.now()))
     await post.take(first, 1)
     await first.aclose()
     (delivery,) = await post.take(second, 1)
-    assert delivery.attempt == 1
+    assert (delivery.key, delivery.attempt) == ("k" if keyed else "", 1)
 
 
 @pytest.mark.parametrize("how", ["retry", "expiry"])

@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 from collections import defaultdict
 from dataclasses import dataclass, field
+from datetime import datetime
 from random import Random
 
 import pytest
@@ -32,6 +33,7 @@ class Run:
     post: Post
     clock: VirtualClock
     random: Random
+    began: datetime
     receivers: list[EmbeddedReceiver] = field(default_factory=list)
     hands: dict[EmbeddedReceiver, list[EmbeddedDelivery]] = field(default_factory=lambda: defaultdict(list))
     sent: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
@@ -45,7 +47,7 @@ class Run:
 
     async def step(self) -> None:
         steps = (self.send, self.send, self.receive, self.receive, self.receive, self.verdicts, self.verdicts)
-        rare = (self.pass_time, self.join, self.leave, self.die, self.revive)
+        rare = (self.pass_time, self.join, self.leave, self.die, self.revive, self.revive, self.seek)
         await self.random.choice(rare if self.random.random() < 0.15 else steps)()
         await self.broker._database.read(check_invariants)
 
@@ -119,10 +121,14 @@ class Run:
             receiver.abandon()
             self.hands.pop(receiver, None)
 
+    async def seek(self) -> None:
+        """Everything that is settled comes again, dead or not."""
+        await self.broker.seek(self.post.subscription.name, self.began)
+        self.settled.clear()
+
     async def revive(self) -> None:
-        """Only while nobody holds anything: a revived message may rightly come after later ones in hand."""
         letters = await self.broker.dead_letters(self.post.topic)
-        if letters and not any(self.hands.values()):
+        if letters:
             letter = self.random.choice(letters)
             assert await self.broker.revive(self.post.topic, [letter.id]) == 1
             self.settled.discard(int(letter.data))
@@ -156,7 +162,7 @@ async def test_nothing_is_lost_shared_or_overtaken(seed: int) -> None:
     broker = connect("embedded:", clock=clock)
     post = Post(broker)
     await broker.apply(post.topology)
-    run = Run(post, clock, Random(seed))
+    run = Run(post, clock, Random(seed), clock.now())
     await run.join()
     for _ in range(150):
         await run.step()

@@ -80,6 +80,27 @@ async def test_a_given_back_head_returns_only_to_who_still_holds_a_later_one(
     await take(post, second, "c")
 
 
+async def test_what_is_in_hand_is_not_handed_out_again_with_its_head(post: Post) -> None:
+    receiver = await post.subscribe()
+    await post.send_texts("k", "abc")
+    a, _, _ = await take(post, receiver, "abc")
+    await a.retry(0)
+    await take(post, receiver, "a")
+    assert await post.nothing_comes(receiver)
+
+
+async def test_seeking_back_leaves_what_is_in_hand_there(post: Post, clock: VirtualClock) -> None:
+    first, second = await post.subscribe(), await post.subscribe()
+    start = clock.now()
+    await post.send_texts("k", "a")
+    (a,) = await take(post, first, "a")
+    assert await post.broker.seek(post.subscription.name, start) == 0
+    assert await post.nothing_comes(first)
+    assert await post.nothing_comes(second)
+    await a.ack()
+    assert await post.has_depth(0)
+
+
 async def test_a_later_one_given_back_first_still_comes_after_its_head(post: Post) -> None:
     receiver = await post.subscribe(Flow(messages=3))
     await post.send_texts("k", "abc")

@@ -99,7 +99,10 @@ async def adopt(site: Site, out: Output, table: str, apply_it: bool) -> None:
         return
     out.heading("Columns")
     out.table(("Postroad's", f"{table}'s"), list(plan.outbox.columns.items()))
-    out.heading("Statements, applied" if apply_it else "Statements (--apply carries them out)")
+    if not plan.statements:
+        out.heading("Nothing has to be altered: the table has been adopted already")
+    else:
+        out.heading("Statements, applied" if apply_it else "Statements (--apply carries them out)")
     for statement in plan.statements:
         click.echo(f"{statement.rstrip(';')};")
     for note in plan.notes:

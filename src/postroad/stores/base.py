@@ -1,5 +1,6 @@
 """One database as Postroad sees it: transactions, named statements, values in and out, errors translated once."""
 
+import asyncio
 import json
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -44,11 +45,24 @@ class Store:
     busy_codes: frozenset[str]
     missing_table_codes: frozenset[str]
     can_notify = False
+    pools_by_loop = True
+    read_options: Mapping[str, Any] = {"postroad_read_only": True}
 
     def __init__(self, url: URL, engine: AsyncEngine, clock: Clock) -> None:
-        self.url, self.engine, self.clock = url, engine, clock
+        self.url, self._engine, self.clock = url, engine, clock
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._sql: dict[tuple[str, OutboxTable | None], str] = {}
         self._texts: dict[tuple[str, OutboxTable | None], TextClause] = {}
+
+    @property
+    def engine(self) -> AsyncEngine:
+        """Pooled connections belong to one event loop; a second `asyncio.run` begins with new ones."""
+        loop = asyncio._get_running_loop()
+        if loop is not None and loop is not self._loop:
+            if self._loop is not None and self.pools_by_loop:
+                self._engine.sync_engine.dispose(close=False)
+            self._loop = loop
+        return self._engine
 
     @property
     def address(self) -> str:
@@ -96,10 +110,10 @@ class Store:
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncConnection]:
-        """A transaction that only reads; on SQLite it does not take the write lock."""
+        """For reading only; on SQLite it does not take the write lock."""
         with self.translating():
             async with self.engine.connect() as connection:
-                yield await connection.execution_options(postroad_read_only=True)
+                yield await connection.execution_options(**self.read_options)
 
     def session(self) -> AsyncSession:
         return AsyncSession(self.engine, expire_on_commit=False)

@@ -49,22 +49,22 @@ def _fits(name: str, outbox: OutboxTable) -> bool:
 
 async def pending(store: Store, outboxes: Sequence[OutboxTable]) -> list[Migration]:
     async with store.reading() as connection:
-        applied = await _applied(store, connection)
-    return [m for m in all_migrations(store, outboxes) if (m.name, m.target) not in applied]
+        done = await applied(store, connection)
+    return [m for m in all_migrations(store, outboxes) if (m.name, m.target) not in done]
 
 
 async def migrate(store: Store, outboxes: Sequence[OutboxTable]) -> list[Migration]:
     """Apply what is missing; what was applied. Two processes may call this at once."""
-    done = []
+    new = []
     async with store.migrating() as connection:
         if not await store.has_table(connection, "postroad_migration"):
             await connection.execute(text(migration_table(store)))
-        applied = await _applied(store, connection)
+        done = await applied(store, connection)
         for migration in all_migrations(store, outboxes):
-            if (migration.name, migration.target) not in applied:
+            if (migration.name, migration.target) not in done:
                 await _apply(store, connection, migration)
-                done.append(migration)
-    return done
+                new.append(migration)
+    return new
 
 
 async def require_current(store: Store, outboxes: Sequence[OutboxTable]) -> None:
@@ -101,7 +101,12 @@ def record(store: Store, migration: Migration) -> str:
     )
 
 
-async def _applied(store: Store, connection: AsyncConnection) -> set[tuple[str, str]]:
+def for_driver(store: Store, migration: Migration) -> list[str]:
+    """Its statements as a driver takes them: a MySQL routine keeps its last semicolon."""
+    return [s if store.dialect == "mysql" else s.rstrip(";") for s in migration.statements]
+
+
+async def applied(store: Store, connection: AsyncConnection) -> set[tuple[str, str]]:
     if not await store.has_table(connection, "postroad_migration"):
         return set()
     return {(row.name, row.target) for row in (await store.execute(connection, "migrations_applied")).rows}
@@ -113,8 +118,8 @@ async def _apply(store: Store, connection: AsyncConnection, migration: Migration
             f"The table {migration.target} is there already and is not one of Postroad's. "
             f"Run: postroad db adopt {migration.target}"
         )
-    for statement in migration.statements:
-        await connection.exec_driver_sql(statement.rstrip(";") if store.dialect != "mysql" else statement)
+    for statement in for_driver(store, migration):
+        await connection.exec_driver_sql(statement)
     await store.execute(connection, "migration_record", name=migration.name, target=migration.target, now=store.clock.now())
 
 

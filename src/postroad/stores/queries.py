@@ -9,7 +9,8 @@ from postroad.errors import ConfigurationError
 
 _NAME = re.compile(r"^-- name: (\w+)[ \t]*$", re.MULTILINE)
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
-_PARAMETER = re.compile(r"(?<![:\w]):(\w+)")
+_PARAMETER = re.compile(r"'[^']*'|--[^\n]*|(?<![:\w]):(\w+)")
+"""A parameter is group 1; literals and comments are matched too, so that nothing inside them is."""
 
 
 @cache
@@ -43,16 +44,16 @@ def fill(sql: str, names: Mapping[str, str]) -> str:
 @cache
 def parameters(sql: str) -> tuple[str, ...]:
     """The `:name` parameters in order of first use."""
-    return tuple(dict.fromkeys(_PARAMETER.findall(_without_literals(sql))))
+    return tuple(dict.fromkeys(name for name in _PARAMETER.findall(sql) if name))
 
 
 def restyle(sql: str, style: str) -> str:
     """`:name` parameters as `%(name)s` (pyformat) or `$1` (numbered, in the order of `parameters`)."""
     order = {name: position for position, name in enumerate(parameters(sql), 1)}
-    if style == "numbered":
-        return _PARAMETER.sub(lambda match: f"${order[match[1]]}", sql)
-    return _PARAMETER.sub(lambda match: f"%({match[1]})s", sql.replace("%", "%%"))
 
+    def restyled(match: re.Match[str]) -> str:
+        if match[1] is None:
+            return match[0]
+        return f"${order[match[1]]}" if style == "numbered" else f"%({match[1]})s"
 
-def _without_literals(sql: str) -> str:
-    return re.sub(r"'[^']*'", "''", re.sub(r"--[^\n]*", "", sql))
+    return _PARAMETER.sub(restyled, sql if style == "numbered" else sql.replace("%", "%%"))

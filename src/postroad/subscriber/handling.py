@@ -4,7 +4,7 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Awaitable, Hashable, Sequence
+from collections.abc import Awaitable, Hashable, Iterable, Sequence
 from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -61,12 +61,17 @@ class Handling:
                 left.popleft()
         except StoreError as error:
             wait = self._outage(error)
-            waits |= {item.lane: await self.give_back(item, wait) for item in left}
+            await self.give_all_back(left, wait)
+            waits |= {item.lane: wait for item in left}
         return waits
 
     async def give_back(self, item: Item, after: float) -> float:
         await self._settle(item.delivery.retry(after))
         return after
+
+    async def give_all_back(self, items: Iterable[Item], after: float) -> None:
+        # Begun in order, awaited together, so that a broker can settle them in one go.
+        await asyncio.gather(*(self.give_back(item, after) for item in items))
 
     # -- several in one transaction ----------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ class SubscriberOptions:
     """How many handlers run at once, each for another key."""
     flow: Flow = field(default_factory=Flow)
     ack_deadline: float = 10.0
-    """Seconds after which the messages of a worker that died go to another. While it lives they are extended."""
+    """Seconds after which the messages of a dead worker go to another; extended while it lives."""
     backoff: Backoff = CONSUMER
     lock_ttl: float = 30.0
     """The lease of a repeated attempt; it is renewed while the handler runs."""
@@ -24,7 +24,9 @@ class SubscriberOptions:
         if self.concurrency < 1:
             raise ConfigurationError(f"Subscriber concurrency is {self.concurrency}. At least 1 is needed.")
         if self.ack_deadline <= 0:
-            raise ConfigurationError(f"Subscriber ack_deadline is {self.ack_deadline}. It must be more than 0 seconds.")
+            raise ConfigurationError(
+                f"Subscriber ack_deadline is {self.ack_deadline}. It must be more than 0 seconds."
+            )
         if self.lock_ttl <= 0 or self.grace < 0:
             raise ConfigurationError("Subscriber lock_ttl must be positive, grace must not be negative.")
 

@@ -120,33 +120,27 @@ class Subscriber:
         try:
             for lane, wait in (await self._settle(items)).items():
                 # What waits behind something that went back must go back too, or it would be handled first.
-                for later in self._lanes.drop(lane):
-                    await self._handling.give_back(later, wait)
+                await self._handling.give_all_back(self._lanes.drop(lane), wait)
         finally:
             for lane in {item.lane for item in items}:
                 self._lanes.done(lane)
 
     async def _settle(self, items: Sequence[Item]) -> dict[Hashable, float]:
-        # Items that have their verdict already are not touched by a second one.
         try:
             return await self._handling.handle(items)
-        except asyncio.CancelledError:
-            for item in items:
-                await self._handling.give_back(item, 0.0)
-            raise
         except Exception:
             _log.exception("group %s could not settle %d deliveries", self.group, len(items))
-            for item in items:
-                await self._handling.give_back(item, _LONGEST_PAUSE)
+            # Those that have their verdict already are not touched by a second one.
+            await self._handling.give_all_back(items, _LONGEST_PAUSE)
             return {item.lane: _LONGEST_PAUSE for item in items}
 
     async def _drain(self) -> None:
-        for item in self._lanes.drop_all():
-            await self._handling.give_back(item, 0.0)
+        await self._handling.give_all_back(self._lanes.drop_all(), 0.0)
         if self._working:
             try:
                 await self._clock.wait_for(asyncio.wait(self._working), self.options.grace)
             except TimeoutError:
+                # Rolled back; the receiver, which is closed next, gives them back.
                 await _cancel(self._working)
 
 

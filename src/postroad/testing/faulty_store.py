@@ -17,7 +17,14 @@ STATEMENT_FATES: Final = ("none", "unavailable", "busy", "failed_commit", "lost_
 back in the end. lost_commit: it is committed, but whoever asked for it is told that it failed."""
 
 
-class FaultyStore(Store if TYPE_CHECKING else object):
+if TYPE_CHECKING:
+    _Wrapped = Store
+else:
+    # To a type checker it is a store; in truth it asks one for everything, also for what the class defines.
+    _Wrapped = object
+
+
+class FaultyStore(_Wrapped):
     """Wraps a store; whatever is not overridden here is the wrapped store's own."""
 
     def __init__(self, store: Store, *, trouble: float = 0.0, random: Random | None = None) -> None:

@@ -11,7 +11,7 @@ Needs pytest-asyncio in auto mode. The suite migrates the store and closes it.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
-from typing import cast
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
@@ -216,8 +216,11 @@ class StoreContract:
         await relay.leases.keep()
         look = await DueReader(office.store, office.table, 10).read(relay.leases.epochs)
         (sent,), (failed,) = sorted(look.runs, key=lambda run: run[0].message.aggregate_id)
-        lease = {"token": relay.leases.token, "outbox_name": office.table.name}
-        lease |= {"token": {"token": UUID(int=1)}, "outbox": {"outbox_name": "other"}}.get(stale, {})
+        lease: dict[str, Any] = {"token": relay.leases.token, "outbox_name": office.table.name}
+        if stale == "token":
+            lease["token"] = UUID(int=1)
+        elif stale == "outbox":
+            lease["outbox_name"] = "other"
         off = 1 if stale == "epoch" else 0
         async with office.store.transaction() as connection:
             await office.store.execute(

@@ -28,7 +28,7 @@ class MySQL(Store):
             "json": "CONVERT(a_payload USING utf8mb4)",
         },
         payload_out={"bytes": "{column}", "text": "{column}", "json": "{column}"},
-        id_types={"native": "BINARY(16)", "text": "VARCHAR(64)"},
+        id_types={"native": "BINARY(16)", "text": "VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"},
         id_in_list={"native": "UNHEX(j.id)", "text": "j.id"},
     )
     busy_codes = frozenset({"1205", "1213"})

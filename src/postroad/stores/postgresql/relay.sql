@@ -23,27 +23,23 @@ SELECT count(*) AS alive FROM {workers}
 -- name: read_due
 -- Key heads by skip-scan: one index probe per key, however long its backlog. A head that is parked or waits for
 -- its next attempt holds back its key and is still listed, so that the reader's cursor passes it.
-WITH RECURSIVE keys AS (
-  SELECT s.shard, 1 AS depth, (
-           SELECT d.{ordering_key} FROM {delivery} d
-            WHERE d.{shard} = s.shard AND d.{state} NOT IN ('SENT', 'SKIPPED') AND d.{ordering_key} > s.after
-            ORDER BY d.{ordering_key} LIMIT 1) AS ordering_key
+WITH RECURSIVE heads AS (
+  SELECT s.shard, 1 AS depth, n.ordering_key, n.due
     FROM unnest(CAST(:shards AS smallint[]), CAST(:after AS text[])) AS s(shard, after)
-  UNION ALL
-  SELECT k.shard, k.depth + 1, (
-           SELECT d.{ordering_key} FROM {delivery} d
-            WHERE d.{shard} = k.shard AND d.{state} NOT IN ('SENT', 'SKIPPED') AND d.{ordering_key} > k.ordering_key
-            ORDER BY d.{ordering_key} LIMIT 1)
-    FROM keys k WHERE k.ordering_key IS NOT NULL AND k.depth < :depth
-), heads AS MATERIALIZED (
-  SELECT k.shard, k.ordering_key, h.version,
-         h.state <> 'FAILED' AND (h.next_attempt_at IS NULL OR h.next_attempt_at <= clock_timestamp()) AS due
-    FROM keys k
     CROSS JOIN LATERAL (
-      SELECT d.{delivery_version} AS version, d.{state} AS state, d.{next_attempt_at} AS next_attempt_at FROM {delivery} d
-       WHERE d.{shard} = k.shard AND d.{ordering_key} = k.ordering_key AND d.{state} NOT IN ('SENT', 'SKIPPED')
-       ORDER BY d.{delivery_version} LIMIT 1) h
-   WHERE k.ordering_key IS NOT NULL
+      SELECT d.{ordering_key} AS ordering_key,
+             d.{state} <> 'FAILED' AND COALESCE(d.{next_attempt_at} <= clock_timestamp(), true) AS due FROM {delivery} d
+       WHERE d.{shard} = s.shard AND d.{state} NOT IN ('SENT', 'SKIPPED') AND d.{ordering_key} > s.after
+       ORDER BY d.{ordering_key}, d.{delivery_version} LIMIT 1) n
+  UNION ALL
+  SELECT h.shard, h.depth + 1, n.ordering_key, n.due
+    FROM heads h
+    CROSS JOIN LATERAL (
+      SELECT d.{ordering_key} AS ordering_key,
+             d.{state} <> 'FAILED' AND COALESCE(d.{next_attempt_at} <= clock_timestamp(), true) AS due FROM {delivery} d
+       WHERE d.{shard} = h.shard AND d.{state} NOT IN ('SENT', 'SKIPPED') AND d.{ordering_key} > h.ordering_key
+       ORDER BY d.{ordering_key}, d.{delivery_version} LIMIT 1) n
+   WHERE h.depth < :depth
 )
 SELECT h.shard, h.ordering_key, r.*
   FROM heads h

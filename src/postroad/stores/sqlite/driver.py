@@ -21,6 +21,7 @@ _TIME_FORMAT = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 class SQLite(Store):
     dialect = "sqlite"
+    pools_by_loop = False
     syntax = Syntax(
         mark='"',
         argument="NEW.",

@@ -1,0 +1,110 @@
+"""What a look costs is a matter of keys, not of how much waits behind them. Counted in the databases' own units."""
+
+import json
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from postroad.message import SHARDS
+from postroad.stores.tables import OutboxTable
+from postroad.testing.office import LONG_AGO, Office
+from tests.support.outbox import APPEND_ONLY
+
+NUMBERS = {
+    "postgresql": "generate_series({first}, {last}) AS s(n)",
+    "mysql": "(SELECT seq AS n FROM seq_{first}_to_{last}) s",
+    "sqlite": "(WITH RECURSIVE c(n) AS (SELECT {first} UNION ALL SELECT n + 1 FROM c WHERE n < {last}) SELECT n FROM c) s",
+}
+NEW_ID = {
+    "postgresql": "CAST(md5('{key}' || n) AS uuid)",
+    "mysql": "UNHEX(MD5(CONCAT('{key}', n)))",
+    "sqlite": "'{key}' || printf('%030d', n)",
+}
+
+
+async def backlog(office: Office, key: str, first: int, last: int, state: str = "NEW") -> None:
+    dialect = office.store.dialect
+    numbers, new_id = NUMBERS[dialect].format(first=first, last=last), NEW_ID[dialect].format(key=key)
+    delivery = "{ordering_key}, {shard}, {state}"
+    values = f"'parcel/{key}', 0, '{state}'"
+    in_row = not office.table.append_only
+    await office.run(
+        "INSERT INTO {outbox} ({event_id}, {topic}, {event_type}, {aggregate_type}, {aggregate_id}, {version}, {payload},"
+        f" {{occurred_at}}{', ' + delivery if in_row else ''}) SELECT {new_id}, 't.x.events', 'x.y', 'parcel', '{key}', n,"
+        f" '{{}}', '{LONG_AGO}'{', ' + values if in_row else ''} FROM {numbers}".replace("'{}'", "'x'")
+    )
+    if not in_row:
+        await office.run(
+            f"INSERT INTO {{delivery}} ({{delivery_event_id}}, {{delivery_version}}, {delivery})"
+            f" SELECT {new_id}, n, {values} FROM {numbers}"
+        )
+
+
+async def cost_of_a_look(office: Office) -> int:
+    """Of `read_due` over all shards: buffers on PostgreSQL, rows on MariaDB, machine steps on SQLite."""
+    measure = {"postgresql": buffers, "mysql": rows_read, "sqlite": steps}[office.store.dialect]
+    asked = {"shards": list(range(SHARDS)), "after": [""] * SHARDS, "depth": 4, "most": 1_000}
+    values = {name: office.store.adapt(value) for name, value in asked.items()}
+    return await measure(office, office.store.sql("read_due", office.table), values)
+
+
+async def buffers(office: Office, sql: str, values: dict[str, Any]) -> int:
+    (row,) = await office.query(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {sql}", **values)
+    plan = (row[0] if isinstance(row[0], list) else json.loads(row[0]))[0]["Plan"]
+    return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
+
+
+async def rows_read(office: Office, sql: str, values: dict[str, Any]) -> int:
+    async with office.store.reading() as connection:
+        await connection.execute(text("FLUSH STATUS"))
+        await connection.execute(text(sql), values)
+        status = await connection.execute(text("SHOW SESSION STATUS LIKE 'Handler_read%'"))
+        return sum(int(row[1]) for row in status)
+
+
+async def steps(office: Office, sql: str, values: dict[str, Any]) -> int:
+    taken = 0
+
+    def step() -> None:
+        nonlocal taken
+        taken += 1
+
+    async with office.store.reading() as connection:
+        raw = (await connection.get_raw_connection()).driver_connection
+        await raw.set_progress_handler(step, 10)
+        try:
+            (await connection.execute(text(sql), values)).fetchall()
+        finally:
+            await raw.set_progress_handler(None, 10)
+    return taken
+
+
+@pytest.mark.parametrize("layout", [None, APPEND_ONLY], ids=["in_row", "append_only"])
+async def test_a_long_queue_behind_a_parked_head_costs_nothing(office: Office, layout: OutboxTable | None) -> None:
+    if layout:
+        office = Office(office.store, layout)
+    await backlog(office, "parked", 1, 1, "FAILED")
+    await backlog(office, "parked", 2, 50)
+    await backlog(office, "busy", 1, 20)
+    short = await cost_of_a_look(office)
+    await backlog(office, "parked", 51, 20_000)
+    long = await cost_of_a_look(office)
+    assert long < 1.5 * short + 20
+    await office.run("DELETE FROM {delivery}")
+
+
+async def test_what_was_sent_costs_nothing(office: Office) -> None:
+    await backlog(office, "busy", 1, 20)
+    short = await cost_of_a_look(office)
+    await backlog(office, "sent", 1, 20_000, "SENT")
+    assert await cost_of_a_look(office) < 1.5 * short + 20
+    await office.run("DELETE FROM {delivery}")
+
+
+async def test_a_run_is_bounded_by_the_batch(office: Office) -> None:
+    await backlog(office, "busy", 1, 3_000)
+    relay = office.relay(batch=100)
+    assert await relay.run_once() == 100
+    assert [message.version for message in office.broker.sent] == list(range(1, 101))
+    await office.run("DELETE FROM {delivery}")

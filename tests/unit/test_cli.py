@@ -1,0 +1,271 @@
+"""Every command that looks or acts, in this process, on a SQLite file and the embedded broker."""
+
+import asyncio
+import json
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from postroad import Backoff, BusinessError, PoisonError, Postroad, SubscriberOptions, event
+from postroad.cli import main
+
+
+@event("book.lent", topic="library.book.events", aggregate="book", key="book_id")
+class BookLent(msgspec.Struct, frozen=True):
+    book_id: str
+
+
+@dataclass
+class Library:
+    """Its database and broker, and the command on them."""
+
+    folder: Path
+
+    @property
+    def database(self) -> str:
+        return f"sqlite:///{self.folder / 'library.db'}"
+
+    def __call__(self, *words: str, expect: int = 0) -> str:
+        places = {"DATABASE_URL": self.database, "BROKER_URL": f"embedded:{self.folder / 'broker.db'}"}
+        done = CliRunner().invoke(main, words, env=places | {"POSTROAD_APP": None}, prog_name="postroad")
+        assert done.exit_code == expect, done.output
+        return done.output
+
+    def json(self, *words: str) -> Any:
+        return json.loads(self(*words, "--json"))
+
+    def change(self, statement: str) -> None:
+        connection = sqlite3.connect(self.folder / "library.db")
+        with connection:
+            connection.execute(statement)
+        connection.close()
+
+    def lend(self, *books: str, deliver: bool = False) -> list[UUID]:
+        return asyncio.run(self._lend(books, deliver))
+
+    async def _lend(self, books: tuple[str, ...], deliver: bool) -> list[UUID]:
+        road = Postroad(
+            "library",
+            self.database,
+            f"embedded:{self.folder / 'broker.db'}",
+            subscriber=SubscriberOptions(backoff=Backoff(attempts=1)),
+        )
+
+        @road.on(BookLent, group="shelves")
+        async def take(book: BookLent) -> None:
+            if book.book_id == "cursed":
+                raise PoisonError("cursed")
+            if book.book_id == "reserved":
+                raise BusinessError("reserved")
+
+        async with road:
+            async with road.session() as session, session.begin():
+                ids = [road.add(session, BookLent(book_id=book)).id for book in books]
+            if deliver:
+                async with road.running():
+                    await road.drain()
+        return ids
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Library:
+    library = Library(tmp_path)
+    library("db", "migrate")
+    return library
+
+
+# -- db ------------------------------------------------------------------------------------------------
+
+
+def test_db_status_and_sql_follow_the_migrations(tmp_path: Path) -> None:
+    library = Library(tmp_path)
+    sqlite3.connect(tmp_path / "library.db").close()
+    (tmp_path / "library.db").touch()
+    assert len(library.json("db", "status")["pending"]) == 3
+    script = library("db", "sql")
+    assert "CREATE TABLE" in script
+    connection = sqlite3.connect(tmp_path / "library.db")
+    connection.executescript(script)
+    connection.close()
+    assert library.json("db", "status")["pending"] == []
+    assert library("db", "sql").strip() == "-- up to date"
+    assert "0001_core" in library("db", "status")
+    assert library.json("db", "migrate")["applied"] == []
+
+
+def test_db_sql_all_needs_no_database() -> None:
+    words = ["db", "sql", "--all", "--database-url", "postgresql://shop:s3cret@127.0.0.1:1/shop"]
+    done = CliRunner().invoke(main, words, env={"POSTROAD_APP": None})
+    assert done.exit_code == 0
+    assert "CREATE FUNCTION" in done.output
+
+
+def test_db_adopt_shows_and_then_does(library: Library) -> None:
+    library.change(
+        "CREATE TABLE events_out (id TEXT PRIMARY KEY, aggregatetype TEXT NOT NULL, "
+        "aggregateid TEXT NOT NULL, type TEXT NOT NULL, payload TEXT)"
+    )
+    shown = library("db", "adopt", "events_out")
+    assert "aggregatetype" in shown
+    assert "ALTER TABLE" in shown
+    assert "OutboxTable('events_out'" in shown
+    plan = library.json("db", "adopt", "events_out")
+    assert plan["columns"]["aggregate_id"] == "aggregateid"
+    assert plan["applied"] is False
+    assert library.json("db", "adopt", "events_out", "--apply")["applied"] is True
+    library.change("INSERT INTO events_out_add (event_id) SELECT '1' WHERE 0")
+    assert "no table nothing_here" in library("db", "adopt", "nothing_here", expect=1)
+
+
+# -- outbox --------------------------------------------------------------------------------------------
+
+
+def test_outbox_list_pages_and_show(library: Library) -> None:
+    ids = library.lend("a", "b", "c")
+    listed = library("outbox", "list", "--limit", "2")
+    assert f"next page: --after {sorted(ids)[1]}" in listed
+    rest = library.json("outbox", "list", "--after", str(sorted(ids)[1]))
+    assert [one["id"] for one in rest] == [str(min(ids))]
+    assert library.json("outbox", "list", "--key", "book/b")[0]["key"] == "book/b"
+    assert library("outbox", "list", "--state", "failed") == "no events\n"
+    shown = library("outbox", "show", str(ids[0]))
+    assert '{"book_id":"a"}' in shown
+    assert library.json("outbox", "show", str(ids[0]))["payload"] == {"book_id": "a"}
+
+
+def test_outbox_retry_and_skip(library: Library) -> None:
+    a, b, c = library.lend("a", "b", "c")
+    library.change("UPDATE postroad_outbox SET state = 'FAILED', last_error = 'no'")
+    assert "will be tried again" in library("outbox", "retry", str(a), "--reason", "mended")
+    assert "postroad outbox skip" in library("outbox", "show", str(b))
+    assert "is skipped" in library("outbox", "skip", str(b), "--reason", "lost")
+    assert library.json("outbox", "retry", "--all-parked") == {"retried": [str(c)]}
+    states = {one["id"]: one["state"] for one in library.json("outbox", "list")}
+    assert states == {str(a): "NEW", str(b): "SKIPPED", str(c): "NEW"}
+    assert "no event is parked" in library("outbox", "retry", "--all-parked")
+    assert "lost" in library("outbox", "show", str(b))
+    assert "mended" in library("audit")
+    assert [act["action"] for act in library.json("audit")] == ["outbox.retry", "outbox.skip", "outbox.retry"]
+
+
+def test_outbox_acts_are_refused_clearly(library: Library) -> None:
+    (id,) = library.lend("a")
+    assert f"error: Event {id} is NEW" in library("outbox", "retry", str(id), expect=1)
+    assert "error: There is no event" in library("outbox", "retry", str(UUID(int=7)), expect=1)
+    assert "Copy the whole id" in library("outbox", "retry", "0198c2c5", expect=2)
+    assert "--all-parked" in library("outbox", "retry", expect=2)
+    assert "--reason" in library("outbox", "skip", str(id), expect=2)
+
+
+# -- inbox and dead letters ----------------------------------------------------------------------------
+
+
+def test_inbox_list_show_retry(library: Library) -> None:
+    good, bad = library.lend("a", "reserved", deliver=True)
+    assert {one["state"] for one in library.json("inbox", "list")} == {"succeeded", "refused"}
+    failed = library("inbox", "list", "--failed", "--group", "shelves")
+    assert str(bad) in failed
+    assert str(good) not in failed
+    page = library("inbox", "list", "--limit", "1")
+    assert library.json("inbox", "list", "--after", page.split("--after ")[1].strip())
+    shown = library("inbox", "show", "shelves", str(bad))
+    assert "BusinessError: reserved" in shown
+    assert '{"book_id":"reserved"}' in shown
+    assert "will be handled again" in library("inbox", "retry", "shelves", str(bad))
+    assert library.json("inbox", "show", "shelves", str(bad))["record"]["state"] == "waiting"
+    assert "Only one that has failed" in library("inbox", "retry", "shelves", str(good), expect=1)
+    assert "write it as group/id" in library("inbox", "list", "--after", str(bad), expect=2)
+    assert library.json("inbox", "retry", "shelves", str(bad))["retried"] == str(bad)
+
+
+def test_dlq_list_show_retry(library: Library) -> None:
+    (id,) = library.lend("cursed", deliver=True)
+    assert "cursed" in library("dlq", "list")
+    (dead,) = library.json("dlq", "list", "--topic", "library.book.events")
+    assert dead["event_id"] == str(id)
+    assert '{"book_id":"cursed"}' in library("dlq", "show", dead["id"])
+    assert library.json("dlq", "show", str(id))[0]["id"] == dead["id"]
+    assert "needs --topic" in library("dlq", "list", "--after", "1", expect=2)
+    assert "--all" in library("dlq", "retry", expect=2)
+    assert library.json("dlq", "retry", "--all")["count"] == 1
+    assert "no dead letters" in library("dlq", "list")
+    assert "There is no dead letter" in library("dlq", "retry", dead["id"], expect=1)
+
+
+def test_dlq_discard_only_shows_without_yes(library: Library) -> None:
+    library.lend("cursed", deliver=True)
+    (dead,) = library.json("dlq", "list")
+    assert "Nothing was done" in library("dlq", "discard", dead["id"], "--reason", "burnt")
+    assert len(library.json("dlq", "list")) == 1
+    assert "discarded" in library("dlq", "discard", dead["id"], "--reason", "burnt", "--yes")
+    assert library.json("dlq", "list") == []
+    assert library.json("audit")[0]["detail"] == "burnt"
+
+
+# -- status and the rest -------------------------------------------------------------------------------
+
+
+def test_status_lists_each_problem_with_its_command(library: Library) -> None:
+    (cursed, reserved) = library.lend("cursed", "reserved", deliver=True)
+    (parked,) = library.lend("a")
+    library.change("UPDATE postroad_outbox SET state = 'FAILED' WHERE state = 'NEW'")
+    told = library("status", "--database-url", library.database)
+    again = f" --database-url {library.database}"
+    assert f"postroad outbox retry {parked}{again}" in told
+    assert f"postroad inbox retry shelves {reserved}{again}" in told
+    assert f"postroad inbox retry shelves {cursed}" not in told
+    assert f"--topic library.book.events{again}" in told
+    assert library.json("status")["parked"][0]["event_id"] == str(parked)
+
+
+def test_without_a_broker_the_database_still_answers(library: Library) -> None:
+    words = ["status", "--database-url", library.database]
+    nothing = {"POSTROAD_APP": None, "BROKER_URL": None, "DATABASE_URL": None}
+    done = CliRunner().invoke(main, words, env=nothing)
+    assert done.exit_code == 0
+    assert "256 of 256 shards" in done.output
+    assert "--broker-url" in CliRunner().invoke(main, ["dlq", "list", *words[1:]], env=nothing).output
+
+
+def test_no_site_at_all() -> None:
+    done = CliRunner().invoke(main, ["status"], env={"POSTROAD_APP": None, "DATABASE_URL": None})
+    assert done.exit_code == 1
+    assert "error: Which application?" in done.output
+
+
+def test_a_broker_that_is_down_is_part_of_the_status(library: Library) -> None:
+    told = library("status", "--broker-url", f"embedded:{library.folder / 'nowhere' / 'b.db'}")
+    assert "The broker does not answer" in told
+    assert "Outbox" in told
+
+
+def test_unexpected_errors_are_short_and_say_where_the_rest_is(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ValueError("password=s3cret")
+
+    monkeypatch.setattr("postroad.operations.acts", fail)
+    told = library("audit", expect=1)
+    assert "error: unexpected ValueError: password=***" in told
+    assert "--debug" in told
+    assert "Traceback" not in told
+    assert "Traceback" in library("--debug", "audit", expect=1)
+
+
+def test_a_mistyped_option_or_command_gets_a_suggestion(library: Library) -> None:
+    assert "--state" in library("outbox", "list", "--stat", "NEW", expect=2)
+    assert "No such command" in library("outbx", expect=2)
+
+
+@pytest.mark.parametrize("command", sorted(main.commands))
+def test_every_command_explains_itself(command: str) -> None:
+    told = CliRunner().invoke(main, [command, "--help"]).output
+    assert "Usage:" in told
+    assert len(told.splitlines()) > 5

@@ -1,0 +1,165 @@
+"""The schema: created once, by whoever comes first, the same by hand; and what older code left is carried on."""
+
+import asyncio
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from sqlalchemy import inspect
+
+from postroad.errors import SchemaMissing
+from postroad.stores import Store, open_store
+from postroad.stores.migrations import all_migrations, migrate, pending, require_current, script
+from postroad.stores.tables import DEFAULT_OUTBOX, OutboxTable
+from postroad.testing import FaultyBroker
+from postroad.testing.office import Office
+
+TABLES = (DEFAULT_OUTBOX, OutboxTable("postroad_facts", append_only=True))
+FIRST = Path(__file__).parent / "first"
+"""Dumps of the first published schema with events in every state, as each database's own console reads them."""
+
+
+@pytest.fixture
+async def store(database_url: str):
+    store = open_store(database_url)
+    yield store
+    await store.aclose()
+
+
+async def test_migrating_twice_does_nothing_the_second_time(store: Store) -> None:
+    done = await migrate(store, TABLES)
+    assert [str(migration) for migration in done][0] == "0001_core"
+    assert await migrate(store, TABLES) == []
+    assert await pending(store, TABLES) == []
+    await require_current(store, TABLES)
+
+
+async def test_a_further_outbox_needs_only_its_own_migrations(store: Store) -> None:
+    await migrate(store, TABLES[:1])
+    assert {migration.target for migration in await migrate(store, TABLES)} == {"postroad_facts"}
+
+
+async def test_what_is_missing_is_told_with_the_command_that_helps(store: Store) -> None:
+    count = len(all_migrations(store, TABLES))
+    with pytest.raises(SchemaMissing, match=rf"lacks {count} migrations \(first: 0001_core\)\. Run: postroad db migrate"):
+        await require_current(store, TABLES)
+    await migrate(store, TABLES)
+    further = (*TABLES, OutboxTable("third"))
+    with pytest.raises(SchemaMissing, match=r"\(first: 0002_outbox_in_row \(third\)\)"):
+        await require_current(store, further)
+
+
+async def test_two_processes_may_migrate_at_once(store: Store, database_url: str) -> None:
+    others = [open_store(database_url) for _ in range(3)]
+    done = await asyncio.gather(*(migrate(other, TABLES) for other in others))
+    assert sorted(map(bool, done)) == [False, False, True]
+    for other in others:
+        await other.aclose()
+
+
+async def test_a_process_that_has_migrated_and_runs_on_holds_nobody_up(store: Store, database_url: str) -> None:
+    await migrate(store, TABLES)
+    other = open_store(database_url)
+    async with asyncio.timeout(5):
+        assert await migrate(other, TABLES) == []
+    await other.aclose()
+
+
+async def shape(store: Store) -> dict[str, object]:
+    """Tables, columns, keys and indexes, and that the add routine works."""
+
+    def look(sync: object) -> dict[str, object]:
+        inspector = inspect(sync)
+        return {
+            table: (
+                sorted((column["name"], str(column["type"]), column["nullable"]) for column in inspector.get_columns(table)),
+                sorted(str((index["name"], index["column_names"])) for index in inspector.get_indexes(table)),
+                inspector.get_pk_constraint(table)["constrained_columns"],
+            )
+            for table in inspector.get_table_names()
+        }
+
+    async with store.reading() as connection:
+        return await connection.run_sync(look)
+
+
+@pytest.mark.parametrize("store_kind", ["sqlite", "postgresql", "mariadb"])
+async def test_the_script_pasted_into_the_console_makes_the_same_schema(
+    store: Store, store_kind: str, database_url: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    text = script(store, all_migrations(store, TABLES))
+    into_console(store_kind, database_url, text)
+    assert await pending(store, TABLES) == []
+    by_hand = await shape(store)
+    office = Office(store, *TABLES)
+    await office.post("a", "a")
+    await office.carry()
+    assert office.broker.versions("a") == [1, 2]
+    office.outbox.close()
+    await drop_everything(store, store_kind)
+    await migrate(store, TABLES)
+    assert await shape(store) == by_hand
+    assert script(store, []) == ""
+
+
+async def drop_everything(store: Store, kind: str) -> None:
+    async with store.transaction() as connection:
+        if kind == "postgresql":
+            await connection.exec_driver_sql("DROP SCHEMA public CASCADE")
+            await connection.exec_driver_sql("CREATE SCHEMA public")
+            return
+        for table in await connection.run_sync(lambda sync: inspect(sync).get_table_names()):
+            await connection.exec_driver_sql(f"DROP TABLE {table}")
+        for name in ("postroad_outbox_add", "postroad_facts_add"):
+            await connection.exec_driver_sql(f"DROP {'VIEW' if kind == 'sqlite' else 'PROCEDURE'} {name}")
+
+
+def into_console(kind: str, url: str, text: str) -> None:
+    parts = urlsplit(url)
+    command = {
+        "sqlite": ["sqlite3", "-bail", url.removeprefix("sqlite:///")],
+        "postgresql": ["psql", "--quiet", "--set", "ON_ERROR_STOP=1", url],
+        "mariadb": [
+            "mariadb", f"--host={parts.hostname}", f"--port={parts.port}", f"--user={parts.username}",
+            f"--password={parts.password or ''}", "--default-character-set=utf8mb4", parts.path[1:],
+        ],
+    }[kind]  # fmt: skip
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"the console {command[0]} is not available: it is not installed")
+    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=60, check=False, env=os.environ)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+async def test_events_of_the_first_schema_are_carried_by_the_current_code(
+    store: Store, store_kind: str, database_url: str
+) -> None:
+    """In each outbox: sent, new, waiting (its time has come), parked, and one behind the parked."""
+    into_console(store_kind, database_url, (FIRST / f"{store_kind}.sql").read_text(encoding="utf-8"))
+    await migrate(store, TABLES)
+    await require_current(store, TABLES)
+    for table in TABLES:
+        office = Office(store, table)
+        assert await office.states() == ["SENT", "NEW", "RETRY", "NEW", "FAILED", "NEW"]
+        await office.carry(FaultyBroker(office.broker))
+        # Both outboxes count one history of each aggregate: 1 and 2 are in the first, 3 and 4 in the second.
+        past = 0 if table is TABLES[0] else 2
+        assert office.broker.first_arrivals() == {
+            "parcel/moving": [past + 2],
+            "parcel/waiting": [past + 1, past + 2],
+        }
+        assert office.broker.sent[0].headers == {"kept": "yes"}
+        await office.post("moving")
+        await office.carry()
+        assert office.broker.versions("moving") == [past + 2, 5 if table is TABLES[0] else 6]
+        office.outbox.close()
+
+
+def test_migrations_are_numbered_without_a_gap() -> None:
+    for dialect in ("postgresql", "mysql", "sqlite"):
+        folder = Path(__file__).parents[2] / "src/postroad/stores" / dialect / "migrations"
+        numbers = {int(re.match(r"\d{4}", file.name)[0]) for file in folder.glob("*.sql")}
+        assert numbers == set(range(1, max(numbers) + 1))
