@@ -1,6 +1,5 @@
 """What the figures share: fresh databases, rounds side by side, and the form of a result."""
 
-import asyncio
 import os
 import statistics
 import subprocess
@@ -14,6 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from postroad import Postroad, event
+from postroad.subscriber import SubscriberOptions
 from tests.support.databases import fresh_postgresql
 
 ROOT = Path(__file__).parents[1]
@@ -91,14 +91,6 @@ async def side_by_side(rounds: int, ours: Measure, bare: Measure) -> tuple[list[
     return [ours for ours, _ in pairs], [bare for _, bare in pairs]
 
 
-async def rate(work: Callable[[float], int], threads: int, seconds: float) -> float:
-    """`work(deadline)` in some threads, each returning how much it did; all of it per second."""
-    loop = asyncio.get_running_loop()
-    begun = loop.time()
-    done = await asyncio.gather(*(asyncio.to_thread(work, begun + seconds) for _ in range(threads)))
-    return sum(done) / (loop.time() - begun)
-
-
 @event("bench.order.placed", topic="bench.order.events", aggregate="order", key="order_id")
 class OrderPlaced(msgspec.Struct, frozen=True):
     order_id: str
@@ -117,10 +109,12 @@ def postgresql() -> str:
 
 
 @asynccontextmanager
-async def fresh_road(server: str, *tables: str, **options: object) -> AsyncIterator[Postroad]:
+async def fresh_road(
+    server: str, *tables: str, broker_url: str = "embedded:", subscriber: SubscriberOptions | None = None
+) -> AsyncIterator[Postroad]:
     """A service on a migrated database of its own, with these business tables."""
     with fresh_postgresql(server) as url:
-        async with Postroad("bench", url, "embedded:", **options) as road:  # type: ignore[arg-type]
+        async with Postroad("bench", url, broker_url, subscriber=subscriber) as road:
             await road.migrate()
             async with road.store.transaction() as connection:
                 for table in tables:

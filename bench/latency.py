@@ -1,6 +1,6 @@
 """From the commit to the start of the handler, against the least that a hand-written listener could do.
 
-Measured twice: with everything in the writer's process, and with relay and consumer in a process of their own.
+Measured twice: with everything in the writer's process, and with relay and consumer in one of their own.
 """
 
 import asyncio
@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from uuid import uuid4
@@ -25,7 +24,7 @@ from postroad import Postroad
 PER_SECOND = 50
 TABLES = (
     "CREATE TABLE orders (id text PRIMARY KEY)",
-    "CREATE TABLE letters (n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, id text, sent boolean DEFAULT false)",
+    "CREATE TABLE letters (n bigserial PRIMARY KEY, id text, sent boolean DEFAULT false)",
     "CREATE INDEX ON letters (n) WHERE NOT sent",
 )
 ORDER = text("INSERT INTO orders VALUES (:id)")
@@ -39,11 +38,11 @@ async def measure(scale: Scale, server: str) -> list[Figure]:
     for where, serve in (("one process", _serving), ("two processes", _serving_elsewhere)):
         ours, bare = [], []
         with TemporaryDirectory() as directory:
-            async with fresh_road(server, *TABLES) as road:
-                for _ in range(scale.rounds):
-                    broker = Path(directory) / f"{uuid4()}.db"
-                    ours.append(await _delays(road, partial(serve, "ours", road.database_url, broker), _write, events))
-                    bare.append(await _delays(road, partial(serve, "bare", road.database_url, broker), _post, events))
+            for _ in range(scale.rounds):
+                broker = f"embedded:{Path(directory) / str(uuid4())}.db"
+                async with fresh_road(server, *TABLES, broker_url=broker) as road:
+                    ours.append(await _delays(road, serve("ours", road), _write, events))
+                    bare.append(await _delays(road, serve("bare", road), _post, events))
         figures += _figures(where, ours, bare)
     return figures
 
@@ -54,19 +53,26 @@ def _figures(where: str, ours: list[list[float]], bare: list[list[float]]) -> li
     note = f"{PER_SECOND} events/s, embedded broker in a file"
     return [
         Figure(f"latency, {where}", medians, bare_medians, "ms", Target(2, at_most=True), note),
-        Figure(f"latency, {where}, p99", highest, medians, "ms", Target(5, at_most=True), "against our own median"),
+        Figure(
+            f"latency, {where}, p99",
+            highest,
+            medians,
+            "ms",
+            Target(5, at_most=True),
+            "against its median",
+        ),
     ]
 
 
 async def _delays(
     road: Postroad,
-    serve: Callable[[], AbstractAsyncContextManager[Moments]],
+    serving: AbstractAsyncContextManager[Moments],
     write: Callable[[Postroad, str], Awaitable[float]],
     events: int,
 ) -> list[float]:
     """Milliseconds for each event, after a few that only warm things up."""
     committed: Moments = {}
-    async with serve() as begun:
+    async with serving as begun:
         for _ in range(events + 10):
             id = str(uuid4())
             committed[id] = await write(road, id)
@@ -96,22 +102,21 @@ async def _post(road: Postroad, id: str) -> float:
 
 
 @asynccontextmanager
-async def _serving(kind: str, url: str, broker: Path) -> AsyncIterator[Moments]:
+async def _serving(kind: str, road: Postroad) -> AsyncIterator[Moments]:
     begun: Moments = {}
     if kind == "bare":
-        listening = asyncio.create_task(_listen(url, begun))
+        listening = asyncio.create_task(_listen(road.database_url, begun))
         yield begun
         listening.cancel()
         await asyncio.wait({listening})
         return
-    async with Postroad("bench", url, f"embedded:{broker}") as road:
 
-        @road.on(OrderPlaced, group="clock")
-        async def look_at_the_clock(event: OrderPlaced) -> None:
-            begun[event.order_id] = time.monotonic()
+    @road.on(OrderPlaced, group="clock")
+    async def look_at_the_clock(event: OrderPlaced) -> None:
+        begun[event.order_id] = time.monotonic()
 
-        async with road.running():
-            yield begun
+    async with road.running():
+        yield begun
 
 
 async def _listen(url: str, begun: Moments) -> None:
@@ -131,7 +136,9 @@ async def _listen(url: str, begun: Moments) -> None:
         ):
             await listener.execute("LISTEN letters")
             async for _ in listener.notifies():
-                found = await connection.execute("SELECT n, id FROM letters WHERE NOT sent ORDER BY n LIMIT 1000")
+                found = await connection.execute(
+                    "SELECT n, id FROM letters WHERE NOT sent ORDER BY n LIMIT 1000"
+                )
                 rows = await found.fetchall()
                 numbers = [number for number, _ in rows]
                 await connection.execute("UPDATE letters SET sent = true WHERE n = ANY(%s)", (numbers,))
@@ -142,13 +149,14 @@ async def _listen(url: str, begun: Moments) -> None:
 
 
 @asynccontextmanager
-async def _serving_elsewhere(kind: str, url: str, broker: Path) -> AsyncIterator[Moments]:
-    """The same in a child process, which says when it is ready and, at the end of its input, what it has seen."""
+async def _serving_elsewhere(kind: str, road: Postroad) -> AsyncIterator[Moments]:
+    """The same in a child, which says when it is ready and, at the end of its input, what it has seen."""
     begun: Moments = {}
-    command = [sys.executable, "-m", "bench.latency", kind, url, str(broker)]
+    command = [sys.executable, "-m", "bench.latency", kind, road.database_url, road.broker_url]
     pipe = asyncio.subprocess.PIPE
     child = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdin=pipe, stdout=pipe, limit=2**24)
-    assert child.stdin and child.stdout
+    assert child.stdin is not None
+    assert child.stdout is not None
     await child.stdout.readline()
     yield begun
     child.stdin.close()
@@ -156,8 +164,8 @@ async def _serving_elsewhere(kind: str, url: str, broker: Path) -> AsyncIterator
     await child.wait()
 
 
-async def _serve_for_parent(kind: str, url: str, broker: str) -> None:
-    async with _serving(kind, url, Path(broker)) as begun:
+async def _serve_for_parent(kind: str, database_url: str, broker_url: str) -> None:
+    async with Postroad("bench", database_url, broker_url) as road, _serving(kind, road) as begun:
         print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.read)
         print(json.dumps(begun), flush=True)

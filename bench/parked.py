@@ -19,6 +19,8 @@ async def measure(scale: Scale, server: str) -> list[Figure]:
     numbers = count(backlog, events)
     async with fresh_road(server) as blocked, fresh_road(server) as free:
         await fill(blocked, backlog, keys=1, prefix="parked-")
+        # As many rows in both tables: only what is parked shall tell them apart.
+        await fill(free, backlog, keys=1, prefix="parked-", state="SENT")
         async with blocked.store.transaction() as connection:
             await connection.exec_driver_sql(_PARK)
         relays = {road: relay_to_nowhere(road) for road in (blocked, free)}

@@ -8,21 +8,25 @@ from postroad.brokers.base import Confirmed, Features, Outcome
 from postroad.message import Message
 from postroad.relay import Relay
 
-_COLUMNS = """(event_id, topic, event_type, aggregate_type, aggregate_id, version, schema_version, payload,
-  correlation_id, attributes, occurred_at, ordering_key, shard, state, published_at)"""
 # The shard only has to be the same for a whole key; ids that grow are what UUIDv7 gives.
-_FILL = f"""
-INSERT INTO postroad_outbox {_COLUMNS}
+_FILL = """
+INSERT INTO postroad_outbox (event_id, topic, event_type, aggregate_type, aggregate_id, version,
+       schema_version, payload, correlation_id, attributes, occurred_at, ordering_key, shard, state,
+       published_at)
 SELECT CAST(lpad(to_hex(n), 32, '0') AS uuid), 'bench.order.events', 'bench.order.placed', 'order', k,
-       n / keys + 1, 1, convert_to('{{"order_id":"' || k || '","customer":"customer-1","cents":4200}}', 'UTF8'),
-       lpad(to_hex(n), 32, '0'), '{{"source_service":"bench"}}', now(), 'order/' || k, abs(hashtext(k)) %% 256,
+       n / keys + 1, 1,
+       convert_to('{"order_id":"' || k || '","customer":"customer-1","cents":4200}', 'UTF8'),
+       lpad(to_hex(n), 32, '0'), '{"source_service":"bench"}', now(), 'order/' || k, abs(hashtext(k)) %% 256,
        state, CASE state WHEN 'SENT' THEN now() END
   FROM (SELECT n, keys, state, prefix || n %% keys AS k
-          FROM (VALUES (CAST(%(keys)s AS int), CAST(%(state)s AS text), CAST(%(prefix)s AS text))) AS v(keys, state, prefix),
+          FROM (SELECT CAST(%(keys)s AS int), CAST(%(state)s AS text), CAST(%(prefix)s AS text))
+               AS given(keys, state, prefix),
                generate_series(CAST(%(first)s AS bigint), CAST(%(last)s AS bigint)) AS n) AS rows"""
 
 
-async def fill(road: Postroad, rows: int, *, keys: int, first: int = 0, state: str = "NEW", prefix: str = "o-") -> None:
+async def fill(
+    road: Postroad, rows: int, *, keys: int, first: int = 0, state: str = "NEW", prefix: str = "o-"
+) -> None:
     values = {"keys": keys, "state": state, "first": first, "last": first + rows - 1, "prefix": prefix}
     async with road.store.transaction() as connection:
         await connection.exec_driver_sql(_FILL, values)
@@ -47,7 +51,9 @@ async def refill(road: Postroad, rows: int, *, keys: int) -> None:
 class Nowhere:
     """A broker that takes everything at once and keeps nothing."""
 
-    features = Features(ordered_runs=True, delay=True, seek=False, attempts=False, max_message_bytes=10_000_000)
+    features = Features(
+        ordered_runs=True, delay=True, seek=False, attempts=False, max_message_bytes=10_000_000
+    )
     address = "nowhere:"
 
     async def send(self, batch: Sequence[Message]) -> Sequence[Outcome]:

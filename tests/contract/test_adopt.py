@@ -79,7 +79,8 @@ MARKETPLACE = """CREATE TABLE outbox_events (
   KEY idx_status_time (status, next_retry_time),
   KEY idx_aggregate (aggregate_type, aggregate_id)) COLLATE utf8mb4_unicode_ci"""
 LITE = """CREATE TABLE outbox (
-  id TEXT PRIMARY KEY, aggregatetype TEXT NOT NULL, aggregateid TEXT NOT NULL, type TEXT NOT NULL, payload TEXT)"""
+  id TEXT PRIMARY KEY,
+  aggregatetype TEXT NOT NULL, aggregateid TEXT NOT NULL, type TEXT NOT NULL, payload TEXT)"""
 
 SEEDS = {
     "catalog": ("postgresql", CATALOG),
@@ -144,7 +145,11 @@ class ForeignProgram:
         if "version " in known.replace("schema_version", ""):
             row["version"] = str(version if version is not None else self.written)
         if "create_time" in known:
-            row |= {"status": "NEW", "create_time": "2025-01-01 00:00:00", "update_time": "2025-01-01 00:00:00"}
+            row |= {
+                "status": "NEW",
+                "create_time": "2025-01-01 00:00:00",
+                "update_time": "2025-01-01 00:00:00",
+            }
             row["id"] = str(1_000 * self.written)
         if published:
             row["published_at"] = "2025-01-01 00:00:00"
@@ -250,9 +255,9 @@ async def test_ids_of_any_form_are_marked_as_they_are(fresh: Store, seed: str) -
     async with fresh.transaction() as connection:
         for number, event_id in enumerate(ids, 1):
             await connection.exec_driver_sql(
-                "INSERT INTO outbox_events (id, event_id, event_type, aggregate_type, aggregate_id, payload, status,"
-                f" create_time, update_time) VALUES ({number}, '{event_id}', 'ORDER_PAID', 'order', 1, '{{}}', 'NEW',"
-                " '2025-01-01', '2025-01-01')"
+                "INSERT INTO outbox_events (id, event_id, event_type, aggregate_type, aggregate_id, payload,"
+                f" status, create_time, update_time) VALUES ({number}, '{event_id}', 'ORDER_PAID', 'order',"
+                " 1, '{}', 'NEW', '2025-01-01', '2025-01-01')"
             )
     plan = await plan_adoption(fresh, "outbox_events")
     await apply_adoption(fresh, plan)
@@ -267,7 +272,9 @@ async def test_ids_of_any_form_are_marked_as_they_are(fresh: Store, seed: str) -
 
 
 @pytest.mark.parametrize("seed", ["debezium"])
-async def test_columns_that_cannot_serve_keep_their_name_and_ours_stand_beside_them(fresh: Store, seed: str) -> None:
+async def test_columns_that_cannot_serve_keep_their_name_and_ours_stand_beside_them(
+    fresh: Store, seed: str
+) -> None:
     ddl = DEBEZIUM.removesuffix(")") + ", state int, attributes jsonb, ordering_key text, topic text)"
     await create(fresh, ddl)
     plan = await plan_adoption(fresh, "outbox")
@@ -287,7 +294,9 @@ async def test_columns_that_cannot_serve_keep_their_name_and_ours_stand_beside_t
 async def test_a_table_that_is_no_outbox_is_refused(fresh: Store, seed: str) -> None:
     with pytest.raises(ConfigurationError, match="There is no table nothing to adopt"):
         await plan_adoption(fresh, "nothing")
-    await create(fresh, "CREATE TABLE numbered (id bigint PRIMARY KEY, type text, aggregatetype text, payload text)")
+    await create(
+        fresh, "CREATE TABLE numbered (id bigint PRIMARY KEY, type text, aggregatetype text, payload text)"
+    )
     with pytest.raises(ConfigurationError, match="no column for event_id, aggregate_id"):
         await plan_adoption(fresh, "numbered")
 

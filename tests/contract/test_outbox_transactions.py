@@ -125,7 +125,11 @@ async def test_autocommit_is_refused(office: Office, engine: Engine, level: str)
     else:
         autocommit = engine.execution_options(isolation_level="AUTOCOMMIT") if level == "option" else engine
     with autocommit.connect() as connection:
-        connection = connection.execution_options(isolation_level="AUTOCOMMIT") if level == "connection" else connection
+        connection = (
+            connection.execution_options(isolation_level="AUTOCOMMIT")
+            if level == "connection"
+            else connection
+        )
         connection.begin()
         with pytest.raises(NoTransaction, match="AUTOCOMMIT"):
             office.outbox.add(connection, Posted("a"))
@@ -243,7 +247,9 @@ async def test_a_session_on_another_kind_of_database_is_refused(office: Office, 
     assert not await office.rows()
 
 
-async def test_a_database_without_the_tables_says_which_command_helps(office: Office, database_url: str) -> None:
+async def test_a_database_without_the_tables_says_which_command_helps(
+    office: Office, database_url: str
+) -> None:
     empty = open_store(database_url)
     async with empty.session() as session, session.begin():
         office.outbox.add(session, Posted("a"))

@@ -1,4 +1,4 @@
-"""Versions under concurrency, on real connections: no gap, no double, no lower one after a higher, no deadlock."""
+"""Versions under concurrency, on real connections: no gap, no double, none after a higher, no deadlock."""
 
 import asyncio
 import random
@@ -44,7 +44,8 @@ async def test_no_version_becomes_visible_after_a_higher_one(office: Office) -> 
         while not done.is_set():
             for parcel in "ab":
                 rows = await office.query(
-                    "SELECT {version} AS version FROM {outbox} WHERE {aggregate_id} = :p ORDER BY {version}", p=parcel
+                    "SELECT {version} AS version FROM {outbox} WHERE {aggregate_id} = :p ORDER BY {version}",
+                    p=parcel,
                 )
                 assert [row.version for row in rows] == list(range(1, len(rows) + 1))
             looks += 1
@@ -89,7 +90,9 @@ async def test_of_writers_with_the_same_version_one_wins(office: Office) -> None
             return False
         return True
 
-    assert sorted(await asyncio.gather(*(write() for _ in range(WRITERS)))) == [False] * (WRITERS - 1) + [True]
+    assert sorted(await asyncio.gather(*(write() for _ in range(WRITERS)))) == [False] * (WRITERS - 1) + [
+        True
+    ]
     assert [row.version for row in await office.rows()] == [1]
 
 
@@ -110,7 +113,7 @@ async def test_writers_with_the_same_idempotency_key_write_once(office: Office, 
 
 @pytest.mark.parametrize("store_kind", ["mariadb"])
 async def test_a_snapshot_does_not_show_an_old_counter(office: Office, store_kind: str) -> None:
-    """Under MySQL's default isolation a plain read would see the counter as it was at the transaction's begin."""
+    """Under MySQL's default isolation a plain read would see the counter as it was at the beginning."""
     async with office.store.engine.connect() as connection:
         await connection.execution_options(isolation_level="REPEATABLE READ")
         async with connection.begin():

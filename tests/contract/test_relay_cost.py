@@ -1,4 +1,4 @@
-"""What a look costs is a matter of keys, not of how much waits behind them. Counted in the databases' own units."""
+"""What a look costs is a matter of keys, not of how much waits behind them, in the databases' own units."""
 
 import json
 from typing import Any
@@ -14,7 +14,8 @@ from tests.support.outbox import APPEND_ONLY
 NUMBERS = {
     "postgresql": "generate_series({first}, {last}) AS s(n)",
     "mysql": "(SELECT seq AS n FROM seq_{first}_to_{last}) s",
-    "sqlite": "(WITH RECURSIVE c(n) AS (SELECT {first} UNION ALL SELECT n + 1 FROM c WHERE n < {last}) SELECT n FROM c) s",
+    "sqlite": "(WITH RECURSIVE c(n) AS (SELECT {first} UNION ALL SELECT n + 1 FROM c WHERE n < {last})"
+    " SELECT n FROM c) s",
 }
 NEW_ID = {
     "postgresql": "CAST(md5('{key}' || n) AS uuid)",
@@ -30,9 +31,10 @@ async def backlog(office: Office, key: str, first: int, last: int, state: str = 
     values = f"'parcel/{key}', 0, '{state}'"
     in_row = not office.table.append_only
     await office.run(
-        "INSERT INTO {outbox} ({event_id}, {topic}, {event_type}, {aggregate_type}, {aggregate_id}, {version}, {payload},"
-        f" {{occurred_at}}{', ' + delivery if in_row else ''}) SELECT {new_id}, 't.x.events', 'x.y', 'parcel', '{key}', n,"
-        f" '{{}}', '{LONG_AGO}'{', ' + values if in_row else ''} FROM {numbers}".replace("'{}'", "'x'")
+        "INSERT INTO {outbox} ({event_id}, {topic}, {event_type}, {aggregate_type}, {aggregate_id},"
+        f" {{version}}, {{payload}}, {{occurred_at}}{', ' + delivery if in_row else ''})"
+        f" SELECT {new_id}, 't.x.events', 'x.y', 'parcel', '{key}', n, 'x', '{LONG_AGO}'"
+        f"{', ' + values if in_row else ''} FROM {numbers}"
     )
     if not in_row:
         await office.run(
@@ -81,7 +83,9 @@ async def steps(office: Office, sql: str, values: dict[str, Any]) -> int:
 
 
 @pytest.mark.parametrize("layout", [None, APPEND_ONLY], ids=["in_row", "append_only"])
-async def test_a_long_queue_behind_a_parked_head_costs_nothing(office: Office, layout: OutboxTable | None) -> None:
+async def test_a_long_queue_behind_a_parked_head_costs_nothing(
+    office: Office, layout: OutboxTable | None
+) -> None:
     if layout:
         office = Office(office.store, layout)
     await backlog(office, "parked", 1, 1, "FAILED")
@@ -89,8 +93,8 @@ async def test_a_long_queue_behind_a_parked_head_costs_nothing(office: Office, l
     await backlog(office, "busy", 1, 20)
     short = await cost_of_a_look(office)
     await backlog(office, "parked", 51, 20_000)
-    long = await cost_of_a_look(office)
-    assert long < 1.5 * short + 20
+    # Twice: an index that has grown by a level takes one more step at each probe.
+    assert await cost_of_a_look(office) < 2.2 * short + 20
     await office.run("DELETE FROM {delivery}")
 
 
@@ -104,6 +108,9 @@ async def test_what_was_sent_costs_nothing(office: Office) -> None:
 
 async def test_a_run_is_bounded_by_the_batch(office: Office) -> None:
     await backlog(office, "busy", 1, 3_000)
+    short = await cost_of_a_look(office)
+    await backlog(office, "busy", 3_001, 20_000)
+    assert await cost_of_a_look(office) < 1.5 * short
     relay = office.relay(batch=100)
     assert await relay.run_once() == 100
     assert [message.version for message in office.broker.sent] == list(range(1, 101))

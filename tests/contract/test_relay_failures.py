@@ -15,6 +15,7 @@ from postroad.retry import PRESETS, Backoff
 from postroad.stores import open_store
 from postroad.testing import FaultyBroker, VirtualClock
 from postroad.testing.office import Moved, Office, Posted, RecordingBroker, opened
+from tests.support.outbox import until
 
 TOPIC = "office.parcel.events"
 
@@ -142,8 +143,7 @@ async def test_a_publish_that_hangs_is_an_outage(office: Office) -> None:
     relay = office.relay(Hanging(), publish_timeout=30.0, lease=1_000.0)
     await relay.leases.keep()
     round = asyncio.create_task(relay.run_once())
-    while clock.next_alarm() is None:
-        await asyncio.sleep(0.01)
+    await until(clock.next_alarm)
     await clock.advance(30)
     assert await round == 0
     assert relay.breaker.open_destinations == [TOPIC]
@@ -154,7 +154,9 @@ async def test_a_row_that_is_no_message_is_parked_and_stops_nobody(
     office: Office, caplog: pytest.LogCaptureFixture
 ) -> None:
     await office.post(*"aab")
-    await office.run("UPDATE {outbox} SET {attributes} = 'not json' WHERE {aggregate_id} = 'a' AND {version} = 2")
+    await office.run(
+        "UPDATE {outbox} SET {attributes} = 'not json' WHERE {aggregate_id} = 'a' AND {version} = 2"
+    )
     relay = await office.carry()
     assert await office.states() == ["SENT", "FAILED", "SENT"]
     assert "the row is no message" in (await office.rows())[1].last_error
@@ -172,9 +174,7 @@ async def test_attributes_of_newer_code_do_not_stop_an_older_relay(office: Offic
 async def test_the_highest_version_that_travels_is_carried(office: Office) -> None:
     await office.post("a", version=10**18 - 1)
     await office.carry()
-    assert Message.from_wire(
-        TOPIC, office.broker.sent[0].attributes(), b"{}"
-    ).version == 10**18 - 1
+    assert Message.from_wire(TOPIC, office.broker.sent[0].attributes(), b"{}").version == 10**18 - 1
 
 
 @pytest.mark.parametrize("store_kind", ["sqlite"])

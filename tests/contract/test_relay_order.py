@@ -190,7 +190,9 @@ async def test_append_only_facts_are_never_updated(office: Office, store_kind: s
     await facts.make_due()
     await facts.carry()
     assert facts.broker.first_arrivals() == {"parcel/a": [1, 2], "parcel/b": [1]}
-    (fact,) = await facts.query("SELECT count(*) AS n, count(DISTINCT CAST(xmin AS text)) AS writes FROM postroad_facts")
+    (fact,) = await facts.query(
+        "SELECT count(*) AS n, count(DISTINCT CAST(xmin AS text)) AS writes FROM postroad_facts"
+    )
     assert (fact.n, fact.writes) == (3, 1)
     assert await facts.states() == ["SENT"] * 3
     facts.outbox.close()

@@ -1,6 +1,6 @@
-"""Several relays and writers, and everything that can go wrong, drawn by lot: nothing lost, nothing out of order.
+"""Several relays and writers, and everything that can go wrong, drawn by lot: nothing lost or out of order.
 
-The seed is in the test's name; the same seed draws the same faults, though the database may interleave them otherwise.
+The seed is in the test's name. It draws the same faults again; databases may interleave them otherwise.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ class Storm:
         self.writing -= 1
 
     async def carry(self, seed: int) -> None:
-        """A relay with a faulty broker and a faulty store; now and then it dies without a word and is replaced."""
+        """A relay with a faulty broker and a faulty store; now and then it dies silently and is replaced."""
         chance = random.Random(seed)
         store = FaultyStore(self.office.store, trouble=0.03, random=chance)
         broker = FaultyBroker(

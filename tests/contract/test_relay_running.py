@@ -11,10 +11,13 @@ import psycopg
 import pytest
 
 from postroad.brokers.base import Outcome
+from postroad.errors import StoreUnavailable
 from postroad.message import SHARDS, Message
 from postroad.relay import Relay
+from postroad.testing import VirtualClock
 from postroad.testing.faulty_store import FaultyStore
 from postroad.testing.office import Office, Posted, RecordingBroker
+from tests.support.outbox import until
 
 LONG = 600.0
 """Seconds between looks: whoever is woken within a test was woken by something else."""
@@ -74,7 +77,9 @@ async def test_a_commit_in_the_same_process_wakes_the_relay(office: Office) -> N
 
 
 @pytest.mark.parametrize("store_kind", ["postgresql", "sqlite"])
-async def test_a_commit_in_another_process_wakes_the_relay(office: Office, store_kind: str, store_url: str) -> None:
+async def test_a_commit_in_another_process_wakes_the_relay(
+    office: Office, store_kind: str, store_url: str
+) -> None:
     broker = Signalling()
     relay = office.relay(broker, poll=LONG)
     writer = (
@@ -111,6 +116,23 @@ async def test_a_notification_alone_wakes_the_relay(office: Office, store_kind: 
             await connection.execute("NOTIFY postroad_outbox")
         await broker.wait()
     assert broker.versions("a") == [1]
+
+
+async def test_a_watch_that_breaks_off_is_taken_up_again(office: Office) -> None:
+    clock = VirtualClock()
+    tries = 0
+
+    class Breaking(FaultyStore):
+        async def watch(self, channel: str, wake: object) -> None:
+            nonlocal tries
+            tries += 1
+            raise StoreUnavailable("gone")
+
+    office.store, office.clock = Breaking(office.store), clock
+    async with running(office.relay()):
+        for expected in (1, 2, 3):
+            await until(lambda expected=expected: tries == expected)
+            await clock.advance(1.0)
 
 
 async def test_stopping_settles_what_is_in_hand_and_hands_the_leases_back(office: Office) -> None:
@@ -165,9 +187,7 @@ async def test_an_outage_of_the_database_ends_by_itself_and_tells_little(
     relay.wakeup.wait = counted
     async with running(relay):
         faulty.down = True
-        async with asyncio.timeout(30):
-            while failures < 1_100:
-                await asyncio.sleep(0.01)
+        await until(lambda: failures >= 1_100)
         faulty.down = False
         await office.post("a")
         await broker.wait()
@@ -184,9 +204,7 @@ async def test_a_database_error_of_any_kind_does_not_end_the_relay(
         await office.post("a")
         await broker.wait()
         await office.run("ALTER TABLE postroad_worker RENAME TO away")
-        async with asyncio.timeout(20):
-            while not caplog.records:
-                await asyncio.sleep(0.01)
+        await until(lambda: caplog.records)
         await office.run("ALTER TABLE away RENAME TO postroad_worker")
         await office.post("a")
         await broker.wait()

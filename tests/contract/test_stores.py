@@ -63,7 +63,7 @@ def test_a_database_that_is_away_is_unavailable(store_kind: str) -> None:
         finally:
             await store.aclose()
 
-    with pytest.raises(StoreUnavailable, match="127.0.0.1:1/nothing cannot be reached"):
+    with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1:1/nothing cannot be reached"):
         asyncio.run(ask())
 
 

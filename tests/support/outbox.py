@@ -3,14 +3,15 @@
 Creating and migrating one takes a second, emptying it a few milliseconds.
 """
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from sqlalchemy import inspect
 
 from postroad.events import event
-from postroad.stores import Store, open_store
+from postroad.stores import Store
 from postroad.stores.base import TABLES
 from postroad.stores.migrations import migrate
 from postroad.stores.tables import DEFAULT_OUTBOX, OutboxTable
@@ -33,6 +34,15 @@ class Weighed(Posted, frozen=True):
 @event("office.opened", topic="office.parcel.events", aggregate="office")
 class Opened(Posted, frozen=True):
     """Has no key: stands alone under its own id."""
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """For what gives no signal; a minute is never reached."""
+    async with asyncio.timeout(60):
+        while True:
+            if condition():
+                return
+            await asyncio.sleep(0.002)
 
 
 class Recycled:
@@ -78,5 +88,3 @@ async def emptied(store: Store) -> Store:
             elif name != "postroad_migration":
                 await connection.exec_driver_sql(f"DELETE FROM {name}")
     return store
-
-

@@ -23,7 +23,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from postroad import Message, Postroad, RelayOptions, SubscriberOptions, event
 
 LEASE: Final = 1.0
-GROUPS: Final = ("alpha", "beta")
+PER_COMMIT: Final = {"alpha": 4, "beta": 25}
+GROUPS: Final = tuple(PER_COMMIT)
+PER_TRANSACTION: Final = 10
 TABLES: Final = {
     "postgresql": "CREATE TABLE effect (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, consumer text, account text, version bigint)",
     "mysql": "CREATE TABLE effect (id BIGINT AUTO_INCREMENT PRIMARY KEY, consumer VARCHAR(64), account VARCHAR(64), version BIGINT)",
@@ -47,7 +49,7 @@ def make_road(database_url: str, broker: Path) -> Postroad:
     )
 
     for group in GROUPS:
-        road.on(Credited, group=group, commit_every=20 if group == "beta" else 1)(crediting(group))
+        road.on(Credited, group=group, commit_every=PER_COMMIT[group])(crediting(group))
     return road
 
 
@@ -62,10 +64,10 @@ def crediting(group: str) -> Callable[[Credited, AsyncSession, Message], Awaitab
 
 
 async def write(road: Postroad, events: int, keys: int) -> dict[str, int]:
-    """Four events per transaction; every seventh transaction is rolled back. Returns the versions that stayed."""
+    """Some events per transaction; every seventh transaction is rolled back. Returns the versions that stayed."""
     stayed: dict[str, int] = {}
-    for number in range(events // 4):
-        accounts = [f"a{(number * 4 + offset) % keys}" for offset in range(4)]
+    for number in range(events // PER_TRANSACTION):
+        accounts = [f"a{(number * PER_TRANSACTION + offset) % keys}" for offset in range(PER_TRANSACTION)]
         try:
             async with road.session() as session, session.begin():
                 for account in accounts:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from postroad.brokers.base import Depth, Flow, Refused, Subscription, Topology, Unavailable
-from postroad.brokers.embedded import EmbeddedBroker, connect
+from postroad.brokers.embedded import EmbeddedBroker, connect, database
 from postroad.brokers.embedded.purge import WINDOW
 from postroad.clock import SystemClock
 from postroad.errors import BrokerError, BrokerUnavailable, ConfigurationError
@@ -130,6 +130,36 @@ async def test_a_file_of_a_newer_layout_is_left_alone(tmp_path: Path, clock: Vir
     with pytest.raises(ConfigurationError, match="layout 99"):
         await broker.plan(Topology())
     await broker.aclose()
+
+
+def test_who_finds_the_file_busy_changing_its_mode_tries_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("postroad.brokers.embedded.database._BUSY_SECONDS", 0.02)
+    holder = sqlite3.connect(tmp_path / "broker.db", isolation_level=None, check_same_thread=False)
+    holder.execute("BEGIN EXCLUSIVE")
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if holder.in_transaction:
+            holder.execute("ROLLBACK")
+
+    monkeypatch.setattr("postroad.brokers.embedded.database.time.sleep", pause)
+    database.connect(tmp_path / "broker.db").close()
+    holder.close()
+    assert len(pauses) == 1
+
+
+def test_who_finds_the_schema_made_meanwhile_leaves_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.connect(tmp_path / "broker.db").close()
+    versions = iter((0, 1))
+    monkeypatch.setattr(database, "_schema_version", lambda connection: next(versions))
+    connection = database.connect(tmp_path / "broker.db")
+    assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+    connection.close()
 
 
 async def test_a_closed_broker_says_so(post: Post) -> None:
@@ -314,6 +344,19 @@ async def test_a_large_clean_up_is_done_in_steps_and_walks_past_the_unsettled(
     assert await broker.purge() == WINDOW // 2
     await kept.ack()
     assert await broker.purge() == 1
+
+
+async def test_a_window_full_of_the_unsettled_does_not_stop_the_clean_up(
+    broker: EmbeddedBroker, post: Post, clock: VirtualClock
+) -> None:
+    receiver = await post.subscribe(Flow(messages=1))
+    await post.send(*(post.message("blocked") for _ in range(WINDOW)))
+    await (await post.take(receiver, 1))[0].retry(365 * 86_400)
+    await post.send_texts("free", "a")
+    assert await post.take_texts(receiver, 1) == "a"
+    clock.shift(8 * 86_400)
+    assert [await broker.purge() for _ in range(3)] == [0, 1, 0]
+    assert stored(broker) == WINDOW
 
 
 async def test_an_id_is_never_used_again(broker: EmbeddedBroker, post: Post, clock: VirtualClock) -> None:

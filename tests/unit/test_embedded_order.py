@@ -191,6 +191,16 @@ async def test_a_delayed_message_becomes_due_by_the_clock(post: Post, clock: Vir
     await take(post, receiver, "x")
 
 
+async def test_a_second_verdict_makes_no_second_room(post: Post) -> None:
+    receiver = await post.subscribe(Flow(messages=1))
+    await post.send(*(post.message(key, key) for key in "abc"))
+    (a,) = await take(post, receiver, "a")
+    await a.ack()
+    await a.ack()
+    await take(post, receiver, "b")
+    assert await post.nothing_comes(receiver)
+
+
 async def test_a_flow_too_small_for_one_message_still_lets_one_through(post: Post) -> None:
     receiver = await post.subscribe(Flow(bytes=10))
     await post.send_texts("k", "ab")

@@ -1,4 +1,4 @@
-"""The schema: created once, by whoever comes first, the same by hand; and what older code left is carried on."""
+"""The schema: created once, by whoever comes first, the same by hand; what older code left is carried on."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ from postroad.testing.office import Office
 
 TABLES = (DEFAULT_OUTBOX, OutboxTable("postroad_facts", append_only=True))
 FIRST = Path(__file__).parent / "first"
-"""Dumps of the first published schema with events in every state, as each database's own console reads them."""
+"""Dumps of the first published schema with events in every state, for each database's own console."""
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ async def store(database_url: str):
 
 async def test_migrating_twice_does_nothing_the_second_time(store: Store) -> None:
     done = await migrate(store, TABLES)
-    assert [str(migration) for migration in done][0] == "0001_core"
+    assert str(done[0]) == "0001_core"
     assert await migrate(store, TABLES) == []
     assert await pending(store, TABLES) == []
     await require_current(store, TABLES)
@@ -45,7 +45,9 @@ async def test_a_further_outbox_needs_only_its_own_migrations(store: Store) -> N
 
 async def test_what_is_missing_is_told_with_the_command_that_helps(store: Store) -> None:
     count = len(all_migrations(store, TABLES))
-    with pytest.raises(SchemaMissing, match=rf"lacks {count} migrations \(first: 0001_core\)\. Run: postroad db migrate"):
+    with pytest.raises(
+        SchemaMissing, match=rf"lacks {count} migrations \(first: 0001_core\)\. Run: postroad db migrate"
+    ):
         await require_current(store, TABLES)
     await migrate(store, TABLES)
     further = (*TABLES, OutboxTable("third"))
@@ -61,7 +63,9 @@ async def test_two_processes_may_migrate_at_once(store: Store, database_url: str
         await other.aclose()
 
 
-async def test_a_process_that_has_migrated_and_runs_on_holds_nobody_up(store: Store, database_url: str) -> None:
+async def test_a_process_that_has_migrated_and_runs_on_holds_nobody_up(
+    store: Store, database_url: str
+) -> None:
     await migrate(store, TABLES)
     other = open_store(database_url)
     async with asyncio.timeout(5):
@@ -76,7 +80,10 @@ async def shape(store: Store) -> dict[str, object]:
         inspector = inspect(sync)
         return {
             table: (
-                sorted((column["name"], str(column["type"]), column["nullable"]) for column in inspector.get_columns(table)),
+                sorted(
+                    (column["name"], str(column["type"]), column["nullable"])
+                    for column in inspector.get_columns(table)
+                ),
                 sorted(str((index["name"], index["column_names"])) for index in inspector.get_indexes(table)),
                 inspector.get_pk_constraint(table)["constrained_columns"],
             )
@@ -114,8 +121,12 @@ async def drop_everything(store: Store, kind: str) -> None:
             return
         for table in await connection.run_sync(lambda sync: inspect(sync).get_table_names()):
             await connection.exec_driver_sql(f"DROP TABLE {table}")
-        for name in ("postroad_outbox_add", "postroad_facts_add"):
-            await connection.exec_driver_sql(f"DROP {'VIEW' if kind == 'sqlite' else 'PROCEDURE'} {name}")
+        for table in ("postroad_outbox", "postroad_facts"):
+            if kind == "sqlite":
+                await connection.exec_driver_sql(f"DROP VIEW {table}_add")
+            else:
+                await connection.exec_driver_sql(f"DROP PROCEDURE {table}_add")
+                await connection.exec_driver_sql(f"DROP PROCEDURE {table}_due")
 
 
 def into_console(kind: str, url: str, text: str) -> None:
@@ -130,7 +141,9 @@ def into_console(kind: str, url: str, text: str) -> None:
     }[kind]  # fmt: skip
     if shutil.which(command[0]) is None:
         pytest.skip(f"the console {command[0]} is not available: it is not installed")
-    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=60, check=False, env=os.environ)
+    done = subprocess.run(
+        command, input=text, capture_output=True, text=True, timeout=60, check=False, env=os.environ
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 

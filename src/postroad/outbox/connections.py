@@ -1,4 +1,4 @@
-"""The caller's connection, whatever it is. All kinds run the same one statement; only the executors differ."""
+"""The caller's connection, whatever it is. All kinds run the same statement; only the executors differ."""
 
 import re
 from collections.abc import Awaitable, Callable, Coroutine
@@ -21,7 +21,9 @@ from postroad.stores.tables import OutboxTable
 Write = Callable[[Any, Store, OutboxTable, Row, Wake], Coroutine[Any, Any, None] | None]
 
 
-def write(target: Any, store: Store, table: OutboxTable, row: Row, wake: Wake) -> Coroutine[Any, Any, None] | None:
+def write(
+    target: Any, store: Store, table: OutboxTable, row: Row, wake: Wake
+) -> Coroutine[Any, Any, None] | None:
     """Write the row in the target's open transaction; a coroutine if the target can only be awaited."""
     if isinstance(target, (scoped_session, async_scoped_session)):
         target = target.registry()
@@ -54,8 +56,8 @@ def _driver_writer(kind: type) -> Write:
         if module in _DRIVERS:
             return _DRIVERS[module]
     raise ConfigurationError(
-        f"`add` cannot write through a {kind.__module__}.{kind.__qualname__}. Pass a SQLAlchemy Session, AsyncSession, "
-        "Connection or AsyncConnection, or a psycopg, asyncpg, PyMySQL or sqlite3 connection."
+        f"`add` cannot write through a {kind.__module__}.{kind.__qualname__}. Pass a SQLAlchemy Session, "
+        "AsyncSession, Connection or AsyncConnection, or a psycopg, asyncpg, PyMySQL or sqlite3 connection."
     )
 
 
@@ -93,7 +95,9 @@ def _told(row: Row) -> str:
 
 
 def _write_psycopg(connection: Any, store: Store, table: OutboxTable, row: Row, wake: Wake) -> None:
-    _require(connection.info.transaction_status.name != "IDLE", "with connection.transaction():", "connection")
+    _require(
+        connection.info.transaction_status.name != "IDLE", "with connection.transaction():", "connection"
+    )
     with _Translating(store, row):
         connection.execute(_restyled(store, table, "pyformat"), row)
     wake.soon()

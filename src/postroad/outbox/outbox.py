@@ -94,7 +94,11 @@ class Outbox:
         kind = event_type_of(event)
         now = self.clock.now()
         cause = current_message.get()
-        id = id_from_key(self.source, kind.name, idempotency_key) if idempotency_key else new_id(now, self.randomness)
+        id = (
+            id_from_key(self.source, kind.name, idempotency_key)
+            if idempotency_key
+            else new_id(now, self.randomness)
+        )
         message = Message(
             id=id,
             type=kind.name,
@@ -107,7 +111,9 @@ class Outbox:
             schema_version=kind.schema_version,
             tenant=tenant if tenant is not None else (cause.tenant if cause else ""),
             headers=dict(headers or {}),
-            correlation_id=_text(correlation_id) or (cause and cause.correlation_id) or str(cause.id if cause else id),
+            correlation_id=_text(correlation_id)
+            or (cause and cause.correlation_id)
+            or str(cause.id if cause else id),
             causation_id=str(cause.id) if cause else None,
             user_id=_text(user_id) or (cause.user_id if cause else None),
             source_service=self.source,
@@ -131,7 +137,7 @@ class Outbox:
 
     def row(self, message: Message, table: OutboxTable) -> dict[str, Any]:
         """The parameters of `add_event`, as this database's drivers take them."""
-        # A delayed event stands outside its key's order: nothing may wait behind it, so it gets a key of its own.
+        # A delayed event stands outside its key's order: nothing may wait behind it, so it has its own key.
         key = ordering_key("delayed", str(message.id)) if message.deliver_at else message.ordering_key
         extras = {name: value for name in _IN_ATTRIBUTES if (value := getattr(message, name)) is not None}
         if message.headers:

@@ -1,26 +1,24 @@
-"""Events that `add` was asked to write on a SQLAlchemy connection. Without them its transaction may not commit.
+"""Events that `add` was asked to write on a SQLAlchemy connection: it may not commit without them.
 
-An `add` that was never awaited, or whose error was caught, would otherwise leave business rows without their event.
+An `add` that was never awaited, or whose error was caught, would otherwise leave rows without their event.
 Rolling back, also to a savepoint, cancels what was promised since.
 """
 
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import Connection, event
+from sqlalchemy import Connection, Engine, event
 
 from postroad.errors import WriteRefused
 from postroad.outbox.wake import Wake
 
 
 class Promises:
-    """Of one connection; listens to how its transactions end."""
+    """Of one connection, in its present transaction."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self) -> None:
         self._open: list[str] = []
         self._before_savepoint: dict[str, int] = {}
         self._wakes: set[Wake] = set()
-        for name in ("commit", "rollback", "savepoint", "rollback_savepoint"):
-            event.listen(connection, name, getattr(self, f"_{name}"))
 
     def make(self, event_text: str) -> None:
         self._open.append(event_text)
@@ -31,30 +29,22 @@ class Promises:
             self._open.remove(event_text)
         self._wakes.add(wake)
 
-    def _commit(self, connection: Connection) -> None:
-        if self._open:
-            raise WriteRefused(
-                f"The event {self._open[0]} was added to this transaction but not written: its `add` failed or was "
-                "never awaited. Nothing was committed. Write `await road.add(connection, event)`, or roll back."
-            )
-        for wake in self._forget():
-            wake.soon()
+    def savepoint(self, name: str) -> None:
+        self._before_savepoint[name] = len(self._open)
 
-    def _rollback(self, connection: Connection) -> None:
-        self._forget()
-
-    def _savepoint(self, connection: Connection, name: str | None) -> None:
-        self._before_savepoint[str(name)] = len(self._open)
-
-    def _rollback_savepoint(self, connection: Connection, name: str, context: None) -> None:
-        # A savepoint older than our first look has nothing of ours before it.
+    def rolled_back_to(self, name: str) -> None:
+        # A savepoint older than the first promise has nothing before it.
         del self._open[self._before_savepoint.get(name, 0) :]
 
-    def _forget(self) -> set[Wake]:
-        wakes, self._wakes = self._wakes, set()
-        self._open.clear()
-        self._before_savepoint.clear()
-        return wakes
+    def commit(self) -> None:
+        if self._open:
+            raise WriteRefused(
+                f"The event {self._open[0]} was added to this transaction but not written: its `add` failed "
+                "or was never awaited. Nothing was committed. Write `await road.add(connection, event)`, or "
+                "roll back."
+            )
+        for wake in self._wakes:
+            wake.soon()
 
 
 _promises: WeakKeyDictionary[Connection, Promises] = WeakKeyDictionary()
@@ -63,5 +53,32 @@ _promises: WeakKeyDictionary[Connection, Promises] = WeakKeyDictionary()
 def promises_of(connection: Connection) -> Promises:
     found = _promises.get(connection)
     if found is None:
-        found = _promises[connection] = Promises(connection)
+        found = _promises[connection] = Promises()
     return found
+
+
+# For every engine, once: listening on each connection would cost more than the write itself.
+
+
+@event.listens_for(Engine, "commit")
+def _commit(connection: Connection) -> None:
+    if connection in _promises:
+        _promises[connection].commit()
+        del _promises[connection]
+
+
+@event.listens_for(Engine, "rollback")
+def _rollback(connection: Connection) -> None:
+    _promises.pop(connection, None)
+
+
+@event.listens_for(Engine, "savepoint")
+def _savepoint(connection: Connection, name: str | None) -> None:
+    if connection in _promises:
+        _promises[connection].savepoint(str(name))
+
+
+@event.listens_for(Engine, "rollback_savepoint")
+def _rollback_savepoint(connection: Connection, name: str, context: None) -> None:
+    if connection in _promises:
+        _promises[connection].rolled_back_to(name)

@@ -1,7 +1,7 @@
 """Events in a SQLAlchemy session: they wait with the other new objects and are written by the same flush.
 
-As the session's own pending objects they follow its savepoints: what a rolled-back savepoint had added is gone,
-also from memory.
+As the session's own pending objects they follow its savepoints: what a rolled-back savepoint had added is
+gone, also from memory.
 """
 
 from itertools import count, groupby
@@ -31,7 +31,9 @@ class PendingEvent:
 
 
 # The mapping only makes the session accept the object; no statement is ever generated from it.
-registry().map_imperatively(PendingEvent, Table("postroad_pending", MetaData(), Column("id", Uuid, primary_key=True)))
+registry().map_imperatively(
+    PendingEvent, Table("postroad_pending", MetaData(), Column("id", Uuid, primary_key=True))
+)
 
 
 def write_with_flush(session: Session, store: Store, table: OutboxTable, row: Row, wake: Wake) -> None:
@@ -43,8 +45,8 @@ def _write_pending(session: Session, context: UOWTransaction, instances: object)
     pending = [new for new in session.new if isinstance(new, PendingEvent)]
     if not pending:
         return
-    # Sorted by aggregate (and within it as added), across all tables: two transactions that lock the aggregates'
-    # counters in the same order cannot deadlock.
+    # Sorted by aggregate (and within it as added), across all tables: two transactions that lock the
+    # aggregates' counters in the same order cannot deadlock.
     pending.sort(key=lambda new: new.order)
     for (store, table), neighbours in groupby(pending, key=lambda new: new.place):
         execute(session.connection(), store, table, [new.row for new in neighbours])

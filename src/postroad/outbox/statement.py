@@ -35,7 +35,7 @@ def execute(connection: Connection, store: Store, table: OutboxTable, rows: Sequ
 
 
 def _batches(store: Store, rows: Sequence[Row]) -> Iterator[list[Row]]:
-    """As few calls as possible: MySQL takes one CALL at a time, and SQLite does not say which row it refused."""
+    """As few calls as possible; MySQL takes one CALL at a time, SQLite does not say which row it refused."""
     given = sum(row["version"] is not None for row in rows)
     if store.dialect == "postgresql" or (store.dialect == "sqlite" and given < 2):
         yield list(rows)

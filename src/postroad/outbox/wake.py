@@ -1,7 +1,7 @@
 """Telling the relays that something was committed: at once in this process, by NOTIFY in others.
 
-Never inside the business transaction: PostgreSQL serialises notifying commits. A wake-up may be lost; the relays'
-polling is always there.
+Never inside the business transaction: PostgreSQL serialises notifying commits. A wake-up may be lost; the
+relays' polling is always there.
 """
 
 import threading
@@ -67,13 +67,15 @@ class Wake:
         later: Iterator[float] = iter(())
         try:
             while not self._closed.is_set():
-                asked = self._wanted.wait(next(later, None))
+                asked, knocking = self._wanted.wait(next(later, None)), True
                 if asked:
                     self._wanted.clear()
-                if asked and self._unseen:
-                    self._unseen, later = False, iter(_LATER_KNOCKS)
-                    self._closed.wait(_FIRST_KNOCK)
-                self._tell_listeners()
+                    knocking, self._unseen = self._unseen, False
+                    if knocking:
+                        later = iter(_LATER_KNOCKS)
+                        self._closed.wait(_FIRST_KNOCK)
+                if knocking:
+                    self._tell_listeners()
                 notifier.notify()
                 self._closed.wait(_REST)
         finally:

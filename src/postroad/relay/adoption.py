@@ -14,7 +14,7 @@ _AT_ONCE: Final = 1_000
 
 
 class Adoption:
-    """Done by one relay at a time, the holder of shard 0, so that a key's rows get their turn in one sequence."""
+    """Done by one relay at a time, the holder of shard 0, so that a key's rows get their turn in order."""
 
     def __init__(self, store: Store, outbox: OutboxTable) -> None:
         self._store, self._outbox = store, outbox

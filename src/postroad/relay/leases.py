@@ -19,10 +19,17 @@ from postroad.stores.tables import OutboxTable
 
 
 class ShardLeases:
-    """A fair share of the shards, renewed; each take raises the shard's epoch, which fences its earlier holders."""
+    """A fair share of the shards, renewed; each take raises the shard's epoch and fences earlier holders."""
 
     def __init__(
-        self, store: Store, outbox: OutboxTable, *, name: str, ttl: float, clock: Clock, randomness: random.Random
+        self,
+        store: Store,
+        outbox: OutboxTable,
+        *,
+        name: str,
+        ttl: float,
+        clock: Clock,
+        randomness: random.Random,
     ) -> None:
         self._store, self._outbox, self._name, self._ttl, self._clock = store, outbox, name, ttl, clock
         self.token: UUID = new_id(clock.now(), randomness)
@@ -60,7 +67,7 @@ class ShardLeases:
 
     @asynccontextmanager
     async def kept_alive(self) -> AsyncIterator[None]:
-        """While a slow broker makes us wait: else another relay would take over, send the same and be as slow."""
+        """While a slow broker makes us wait: else another relay would take over, and be as slow."""
         done = asyncio.Event()
         beating = asyncio.create_task(self._beat(done))
         try:
@@ -107,7 +114,9 @@ class ShardLeases:
         self._renew_at = asked_at + min(self._ttl / 3, 1.0)
 
     async def _held(self, connection: AsyncConnection) -> dict[int, int]:
-        return {row.shard: row.epoch for row in (await self._run(connection, "lease_held", token=self.token)).rows}
+        return {
+            row.shard: row.epoch for row in (await self._run(connection, "lease_held", token=self.token)).rows
+        }
 
     async def _relays_alive(self, connection: AsyncConnection) -> int:
         return int((await self._run(connection, "relays_alive", ttl=self._ttl)).rows[0].alive)

@@ -4,6 +4,9 @@ from postroad.errors import ConfigurationError
 from postroad.stores.base import Store, id_text
 from postroad.stores.tables import OutboxTable
 
+_WORKER_MEMORY = 86_400.0
+"""Seconds for which a worker that went without a word is remembered."""
+
 
 class Pruner:
     """Small batches in transactions of their own, so that no writer waits and no snapshot is held."""
@@ -15,10 +18,12 @@ class Pruner:
 
     async def run_once(self) -> int:
         """Removes everything that is old enough; how many events that was."""
+        async with self._store.transaction() as connection:
+            await self._store.execute(connection, "workers_forget", ttl=_WORKER_MEMORY)
         removed = 0
         while True:
             async with self._store.transaction() as connection:
-                # Chosen once for both tables: two searches could disagree, and leave facts without their delivery.
+                # Chosen once for both tables: two searches could disagree, and leave facts without delivery.
                 old = await self._store.execute(
                     connection, "prunable", outbox=self._outbox, older_than=self._retention, most=self._batch
                 )

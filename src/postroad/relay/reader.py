@@ -33,7 +33,7 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A row that cannot become a message. It must not stop the others, so it is parked, and its key with it."""
+    """A row that cannot become a message. It must not stop the others, so it is parked, with its key."""
 
     row_id: Any
     key: str
@@ -62,8 +62,8 @@ class DueReader:
         self._after: dict[int, str] = {}
 
     async def read(self, epochs: dict[int, int], wanted: Callable[[str], bool] = lambda topic: True) -> Look:
-        """What can be sent to the wanted topics. Only a full round through all keys may find nothing: a thousand
-        parked keys, or keys of a topic that is out, must not hide the one behind them."""
+        """What can be sent to the wanted topics. Only a full round through all keys may find nothing: a
+        thousand parked keys, or keys of a topic that is out, must not hide the one behind them."""
         begun = {shard: self._after.get(shard, "") for shard in epochs}
         started_over: set[int] = set()
         ahead = sorted(epochs)
@@ -123,13 +123,15 @@ class DueReader:
             for row in group:
                 # A head that waits or is parked is listed for the cursor only.
                 if row.event_id is None:
-                    break
+                    continue
                 try:
                     due = self._due(row, epochs[shard])
                 except (ValueError, TypeError, msgspec.MsgspecError) as error:
                     if not run:
                         reason = f"the row is no message: {describe(error)}"
-                        look.unreadable.append(Unreadable(row.event_id, row.ordering_key, epochs[shard], reason))
+                        look.unreadable.append(
+                            Unreadable(row.event_id, row.ordering_key, epochs[shard], reason)
+                        )
                     break
                 # Another topic has its own connection and its own outages: what goes there waits for the next
                 # look, when everything before it is confirmed.

@@ -27,6 +27,7 @@ from postroad.stores.tables import DEFAULT_OUTBOX, OutboxTable
 log = logging.getLogger("postroad.relay")
 
 _LONGEST_ERROR = 255
+_WATCH_AGAIN = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,9 @@ class RelayOptions:
             raise ConfigurationError(f"relay.batch is {self.batch}: at least 1 is needed.")
         for name in ("lease", "poll", "publish_timeout"):
             if getattr(self, name) <= 0:
-                raise ConfigurationError(f"relay.{name} is {getattr(self, name)}: it must be more than 0 seconds.")
+                raise ConfigurationError(
+                    f"relay.{name} is {getattr(self, name)}: it must be more than 0 seconds."
+                )
 
 
 @dataclass(slots=True)
@@ -88,7 +91,7 @@ class Relay:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until told to stop; then the batch in hand is settled and the leases are handed back."""
-        watching = asyncio.create_task(self._store.watch(self._outbox.channel, self.wakeup.set))
+        watching = asyncio.create_task(self._watch())
         stopping = asyncio.create_task(self._wake_on(stop))
         failures = 0
         try:
@@ -144,10 +147,14 @@ class Relay:
     async def _send(self, runs: Sequence[Run]) -> list[Sequence[Outcome]]:
         batch = [due.message for run in runs for due in run]
         try:
-            outcomes = list(await self._clock.wait_for(self._broker.send(batch), self.options.publish_timeout))
+            outcomes = list(
+                await self._clock.wait_for(self._broker.send(batch), self.options.publish_timeout)
+            )
         except TimeoutError:
             # They may have arrived all the same: at worst they are sent twice.
-            outcomes = [Unavailable(f"no confirmation within {self.options.publish_timeout:g} s")] * len(batch)
+            outcomes = [Unavailable(f"no confirmation within {self.options.publish_timeout:g} s")] * len(
+                batch
+            )
         except BrokerError as error:
             outcomes = [Unavailable(describe(error))] * len(batch)
         rest = iter(outcomes)
@@ -236,7 +243,8 @@ class Relay:
             log.error(
                 "event %s (%s) is parked after %d attempts: %s. Its key %s waits. "
                 "Free it with: postroad outbox retry %s (or skip)",
-                due.message.id, due.message.type, attempt, refusal.reason, due.message.ordering_key, due.message.id,
+                due.message.id, due.message.type, attempt, refusal.reason, due.message.ordering_key,
+                due.message.id,
             )  # fmt: skip
         else:
             log.warning(
@@ -264,6 +272,15 @@ class Relay:
                 chosen.append(run[:1])
         return chosen
 
+    async def _watch(self) -> None:
+        """Wake-ups from outside. Polling goes on without them, but they are worth another try."""
+        while True:
+            try:
+                return await self._store.watch(self._outbox.channel, self.wakeup.set)
+            except (StoreError, SQLAlchemyError) as error:
+                log.debug("watching %s broke off: %s", self._outbox.name, describe(error))
+            await self._clock.sleep(_WATCH_AGAIN)
+
     async def _leave(self) -> None:
         try:
             await self.leases.release()
@@ -283,5 +300,7 @@ def _log_store_trouble(error: Exception, failures: int) -> None:
     # At the 1st, 2nd, 4th, 8th … failure in a row: an outage must not fill the disk with its own story.
     # That others were busy is worth a line only if it lasts.
     if failures & (failures - 1) == 0 and not (isinstance(error, StoreBusy) and failures < 8):
-        told = str(error) if isinstance(error, StoreError) else describe(getattr(error, "orig", None) or error)
+        told = (
+            str(error) if isinstance(error, StoreError) else describe(getattr(error, "orig", None) or error)
+        )
         log.warning("%s Trying again (failure %d in a row).", told, failures)

@@ -12,11 +12,17 @@ from postroad.stores.base import Store
 __all__ = ["STORES", "Store", "open_store"]
 
 STORES = ("postgresql", "mysql", "sqlite")
-_FAMILIES = {"postgresql": "postgresql", "postgres": "postgresql", "mysql": "mysql", "mariadb": "mysql", "sqlite": "sqlite"}
+_FAMILIES = {
+    "postgresql": "postgresql",
+    "postgres": "postgresql",
+    "mysql": "mysql",
+    "mariadb": "mysql",
+    "sqlite": "sqlite",
+}
 
 
 def open_store(url: str | URL, *, clock: Clock | None = None) -> Store:
-    """The store for a database URL; `postgresql://`, `mysql://`, `mariadb://` and `sqlite:///` need no driver name."""
+    """The store for a URL; `postgresql://`, `mysql://`, `mariadb://` and `sqlite:///` need no driver name."""
     try:
         parsed = make_url(url)
     except ArgumentError:

@@ -164,8 +164,8 @@ class _Plan:
     def _set_default(self, name: str, default: str | None) -> list[str]:
         if default is None or self._store.dialect == "sqlite":
             self.notes.append(
-                f"Column {name} is NOT NULL without a default and Postroad does not fill it: give it a default, "
-                "or every `add` will fail."
+                f"Column {name} is NOT NULL without a default and Postroad does not fill it: "
+                "give it a default, or every `add` will fail."
             )
             return []
         quoted = self._store.syntax.quote(name)
@@ -176,7 +176,9 @@ class _Plan:
             return []
         quoted = self._store.syntax.quote(name)
         self.notes.append(f"Column {name} becomes text, because an aggregate id may be any text.")
-        return [self._fill(f"ALTER TABLE {{outbox}} ALTER COLUMN {quoted} TYPE text USING CAST({quoted} AS text)")]
+        return [
+            self._fill(f"ALTER TABLE {{outbox}} ALTER COLUMN {quoted} TYPE text USING CAST({quoted} AS text)")
+        ]
 
     def _additions(self) -> list[str]:
         kinds = {**_TYPES[self._store.dialect], "short_text": "VARCHAR(8)"}
@@ -204,12 +206,13 @@ class _Plan:
             "mysql": "ON DUPLICATE KEY UPDATE " + update.replace("{given}", "VALUES(version)"),
         }.get(
             self._store.dialect,
-            "ON CONFLICT (aggregate_type, aggregate_id) DO UPDATE SET " + update.replace("{given}", "excluded.version"),
+            "ON CONFLICT (aggregate_type, aggregate_id) DO UPDATE SET "
+            + update.replace("{given}", "excluded.version"),
         )
         highest = (
             "INSERT INTO {versions} (aggregate_type, aggregate_id, version) "
-            "SELECT {aggregate_type}, {aggregate_id}, max({version}) FROM {outbox} WHERE {version} IS NOT NULL "
-            "GROUP BY {aggregate_type}, {aggregate_id} "
+            "SELECT {aggregate_type}, {aggregate_id}, max({version}) FROM {outbox} "
+            "WHERE {version} IS NOT NULL GROUP BY {aggregate_type}, {aggregate_id} "
         )
         return [*found, self._fill(highest + upsert)]
 
@@ -231,7 +234,9 @@ async def _describe(store: Store, connection: AsyncConnection, name: str) -> _Fo
     def look(sync: Any) -> tuple[dict[str, Any], Sequence[str]]:
         inspector = inspect(sync)
         if not inspector.has_table(table, schema=schema or None):
-            raise ConfigurationError(f"There is no table {name} to adopt. Without one, `postroad db migrate` creates it.")
+            raise ConfigurationError(
+                f"There is no table {name} to adopt. Without one, `postroad db migrate` creates it."
+            )
         columns = {column["name"]: column for column in inspector.get_columns(table, schema=schema or None)}
         return columns, inspector.get_pk_constraint(table, schema=schema or None)["constrained_columns"]
 
@@ -252,7 +257,11 @@ def _match(store: Store, found: _Found) -> dict[str, str]:
     for ours in COLUMNS:
         for alias in (f"postroad_{ours}", *ALIASES.get(ours, (ours,))):
             theirs = by_lower.get(alias)
-            if theirs and theirs not in mapping.values() and _can_serve(store, ours, found.columns[theirs], found):
+            if (
+                theirs
+                and theirs not in mapping.values()
+                and _can_serve(store, ours, found.columns[theirs], found)
+            ):
                 mapping[ours] = theirs
                 break
     if missing := [ours for ours in _NEEDED if ours not in mapping]:
@@ -276,7 +285,10 @@ def _can_serve(store: Store, ours: str, column: Any, found: _Found) -> bool:
     if ours not in _KINDS or store.dialect == "sqlite":
         return True
     return isinstance(
-        kind, {"time": types.DateTime, "int": types.Integer, "long": types.Integer}.get(_KINDS[ours][0], types.String)
+        kind,
+        {"time": types.DateTime, "int": types.Integer, "long": types.Integer}.get(
+            _KINDS[ours][0], types.String
+        ),
     ) and not isinstance(kind, types.Enum)
 
 
@@ -290,7 +302,9 @@ def _outbox(store: Store, found: _Found, mapping: Mapping[str, str]) -> OutboxTa
         found.name,
         columns={ours: theirs for ours, theirs in {**mapping, **own}.items() if ours != theirs},
         payload=_payload_form(found.columns[mapping["payload"]]["type"]),
-        ids="text" if _is_text(found.columns[mapping["event_id"]]["type"]) and store.dialect != "sqlite" else "native",
+        ids="text"
+        if _is_text(found.columns[mapping["event_id"]]["type"]) and store.dialect != "sqlite"
+        else "native",
     )
     return replace(outbox, arrival=_arrival(store, found))
 

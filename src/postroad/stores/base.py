@@ -1,4 +1,4 @@
-"""One database as Postroad sees it: transactions, named statements, values in and out, errors translated once."""
+"""One database as Postroad sees it: transactions, named statements, values in and out, errors translated."""
 
 import asyncio
 import json
@@ -91,7 +91,7 @@ class Store:
     async def execute(
         self, connection: AsyncConnection, statement: str, /, outbox: OutboxTable | None = None, **values: Any
     ) -> Result:
-        """Run a named statement; everything is fetched, because an open cursor can hold SQLite's write lock."""
+        """Run a named statement; all is fetched, because an open cursor can hold SQLite's write lock."""
         clause = self.clause(statement, outbox)
         cursor = await connection.execute(clause, {name: self.adapt(value) for name, value in values.items()})
         return Result(cursor.fetchall() if cursor.returns_rows else (), cursor.rowcount)
@@ -142,8 +142,8 @@ class Store:
         return Notifier()
 
     async def watch(self, channel: str, wake: Callable[[], None]) -> None:
-        """For the relay: calls `wake` when something may have been written. Runs until cancelled, or returns at
-        once where the database has no way to tell."""
+        """For the relay: calls `wake` when something may have been written. Runs until cancelled, or returns
+        at once where the database has no way to tell."""
 
     # -- values --------------------------------------------------------------------------------------
 
@@ -173,7 +173,7 @@ class Store:
         return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
     def list_in(self, values: list[Any]) -> object:
-        """A list as one parameter; JSON text where there are no arrays, so that the statement stays the same."""
+        """A list as one parameter; JSON text where there are no arrays, so that the statement stays one."""
         return json.dumps([value.hex if isinstance(value, uuid.UUID) else value for value in values])
 
     # -- errors --------------------------------------------------------------------------------------
@@ -187,13 +187,15 @@ class Store:
         if code in self.missing_table_codes:
             return SchemaMissing(f"Postroad's tables are missing in {self.address}. Run: postroad db migrate")
         if code in self.busy_codes:
-            return StoreBusy(f"{self.address} was busy (code {code}); nothing was stored. Repeat the transaction.")
+            return StoreBusy(
+                f"{self.address} was busy (code {code}); nothing was stored. Repeat the transaction."
+            )
         if self.is_disconnect(error):
             return StoreUnavailable(f"{self.address} cannot be reached ({_cause(error)}). Is it running?")
         return error
 
     def code_of(self, error: BaseException) -> str:
-        """The database's own error code as text, from SQLAlchemy's or the driver's error; empty if there is none."""
+        """The database's own error code as text, from SQLAlchemy's or the driver's error; else empty."""
         raise StoreError("a store must say how its driver tells error codes")
 
     def is_version_conflict(self, error: BaseException) -> bool:
@@ -232,10 +234,11 @@ class _Translation:
             if translated is not error:
                 raise translated from error
         elif isinstance(error, OSError):
-            raise StoreUnavailable(f"{self._store.address} cannot be reached ({_cause(error)}). Is it running?") from error
+            raise StoreUnavailable(
+                f"{self._store.address} cannot be reached ({_cause(error)}). Is it running?"
+            ) from error
 
 
 def _cause(error: BaseException) -> str:
     origin = getattr(error, "orig", None) or error
     return str(origin).strip().split("\n")[0] or type(origin).__name__
-

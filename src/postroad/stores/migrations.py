@@ -96,8 +96,8 @@ def migration_table(store: Store) -> str:
 
 def record(store: Store, migration: Migration) -> str:
     return store.fill(
-        f"INSERT INTO {{migrations}} (name, target, applied_at) VALUES ('{migration.name}', '{migration.target}', "
-        "CURRENT_TIMESTAMP);"
+        "INSERT INTO {migrations} (name, target, applied_at) "
+        f"VALUES ('{migration.name}', '{migration.target}', CURRENT_TIMESTAMP);"
     )
 
 
@@ -120,6 +120,6 @@ async def _apply(store: Store, connection: AsyncConnection, migration: Migration
         )
     for statement in for_driver(store, migration):
         await connection.exec_driver_sql(statement)
-    await store.execute(connection, "migration_record", name=migration.name, target=migration.target, now=store.clock.now())
-
-
+    await store.execute(
+        connection, "migration_record", name=migration.name, target=migration.target, now=store.clock.now()
+    )

@@ -8,11 +8,19 @@ from postroad.errors import ConfigurationError
 from postroad.naming import check_identifier
 
 FACTS: Final = (
-    "event_id", "topic", "event_type", "aggregate_type", "aggregate_id", "version", "schema_version", "payload",
-    "content_type", "tenant_id", "correlation_id", "causation_id", "attributes", "occurred_at", "created_at",
-    "deliver_at",
+    "event_id", "topic", "event_type", "aggregate_type", "aggregate_id", "version", "schema_version",
+    "payload", "content_type", "tenant_id", "correlation_id", "causation_id", "attributes", "occurred_at",
+    "created_at", "deliver_at",
 )  # fmt: skip
-DELIVERY: Final = ("ordering_key", "shard", "state", "attempts", "next_attempt_at", "last_error", "published_at")
+DELIVERY: Final = (
+    "ordering_key",
+    "shard",
+    "state",
+    "attempts",
+    "next_attempt_at",
+    "last_error",
+    "published_at",
+)
 COLUMNS: Final = (*FACTS, *DELIVERY)
 
 
@@ -40,12 +48,16 @@ class OutboxTable:
         check_identifier(self.name)
         for ours, theirs in self.columns.items():
             if ours not in COLUMNS:
-                raise ConfigurationError(f"Outbox {self.name}: there is no column {ours!r}; known: {', '.join(COLUMNS)}.")
+                raise ConfigurationError(
+                    f"Outbox {self.name}: there is no column {ours!r}; known: {', '.join(COLUMNS)}."
+                )
             check_identifier(theirs)
         if self.arrival:
             check_identifier(self.arrival)
         if self.payload not in ("bytes", "text", "json"):
-            raise ConfigurationError(f"Outbox {self.name}: payload is {self.payload!r}; it can be bytes, text or json.")
+            raise ConfigurationError(
+                f"Outbox {self.name}: payload is {self.payload!r}; it can be bytes, text or json."
+            )
         if self.ids not in ("native", "text"):
             raise ConfigurationError(f"Outbox {self.name}: ids is {self.ids!r}; it can be native or text.")
 
@@ -101,17 +113,25 @@ def outbox_names(table: OutboxTable, syntax: Syntax) -> dict[str, str]:
         "outbox": quote(table.name),
         "delivery": quote(table.delivery),
         "add": quote(f"{table.name}_add"),
+        "due": quote(f"{table.name}_due"),
         "outbox_literal": f"'{table.name}'",
         "unsent_index": quote(f"{table.channel}_unsent"),
         "sent_index": quote(f"{table.channel}_sent"),
         "payload_in": syntax.payload_in[table.payload],
         "payload_out": syntax.payload_out[table.payload].format(column=names["payload"]),
         "given": syntax.given,
-        "arrival": f"d.{quote(table.arrival)}" if table.arrival else f"{_facts(table)}.{names['occurred_at']}, d.{names['delivery_event_id']}",
+        "arrival": _arrival(table, syntax, names),
         "add_trigger": quote(f"{table.channel}_add_trigger"),
         "id_type": syntax.id_types[table.ids],
         "id_in_list": syntax.id_in_list[table.ids],
     }  # fmt: skip
+
+
+def _arrival(table: OutboxTable, syntax: Syntax, names: Mapping[str, str]) -> str:
+    """In which order the rows of other programs were written, as far as the table can tell."""
+    if table.arrival:
+        return f"d.{syntax.quote(table.arrival)}"
+    return f"{_facts(table)}.{names['occurred_at']}, d.{names['delivery_event_id']}"
 
 
 def _facts(table: OutboxTable) -> str:
@@ -131,7 +151,8 @@ def _layout(table: OutboxTable, syntax: Syntax, names: Mapping[str, str]) -> dic
     own = f"{names['delivery_event_id']}, {names['delivery_version']}"
     return {
         "o": _facts(table),
-        "join_facts": f"LEFT JOIN {quote(table.name)} o ON o.{names['event_id']} = d.{names['delivery_event_id']}",
+        "join_facts": f"LEFT JOIN {quote(table.name)} o"
+        f" ON o.{names['event_id']} = d.{names['delivery_event_id']}",
         "delivery_columns": "",
         "delivery_values": "",
         "insert_delivery": f"INSERT INTO {quote(table.delivery)} ({own}, {columns}) "

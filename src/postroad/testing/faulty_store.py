@@ -13,8 +13,8 @@ from postroad.stores.base import Result, Store
 from postroad.stores.tables import OutboxTable
 
 STATEMENT_FATES: Final = ("none", "unavailable", "busy", "failed_commit", "lost_commit")
-"""unavailable, busy: the statement fails and does nothing. failed_commit: the transaction it is part of is rolled
-back in the end. lost_commit: it is committed, but whoever asked for it is told that it failed."""
+"""unavailable, busy: the statement fails and does nothing. failed_commit: the transaction it is part of is
+rolled back in the end. lost_commit: it is committed, but whoever asked for it is told that it failed."""
 
 
 if TYPE_CHECKING:
@@ -44,7 +44,9 @@ class FaultyStore(_Wrapped):
         """What happens to the next runs of a named statement, one after another; then chance rules again."""
         for fate in fates:
             if fate not in STATEMENT_FATES:
-                raise ValueError(f"{fate!r} is no fate of a statement; there are {', '.join(STATEMENT_FATES)}")
+                raise ValueError(
+                    f"{fate!r} is no fate of a statement; there are {', '.join(STATEMENT_FATES)}"
+                )
         self.store.sql(statement, OutboxTable())  # refuses a name that does not exist
         self._scripts.setdefault(statement, deque()).extend(fates)
 
@@ -86,4 +88,8 @@ class FaultyStore(_Wrapped):
 
 
 def _error(fate: str, statement: str) -> StoreError:
-    return StoreBusy(f"{statement} met a deadlock.") if fate == "busy" else StoreUnavailable(f"{statement} broke.")
+    return (
+        StoreBusy(f"{statement} met a deadlock.")
+        if fate == "busy"
+        else StoreUnavailable(f"{statement} broke.")
+    )

@@ -113,7 +113,9 @@ class Office:
     async def states(self) -> list[str]:
         return [row.state for row in await self.rows()]
 
-    async def query(self, sql: str, outbox: OutboxTable | None = None, **values: object) -> Sequence[Row[Any]]:
+    async def query(
+        self, sql: str, outbox: OutboxTable | None = None, **values: object
+    ) -> Sequence[Row[Any]]:
         async with self.store.reading() as connection:
             return (await connection.execute(text(self._fill(sql, outbox)), values)).fetchall()
 
@@ -129,7 +131,8 @@ class Office:
     async def make_due(self) -> None:
         """As if every back-off had passed."""
         await self.run(
-            "UPDATE {delivery} SET {next_attempt_at} = :then WHERE {next_attempt_at} IS NOT NULL", then=LONG_AGO
+            "UPDATE {delivery} SET {next_attempt_at} = :then WHERE {next_attempt_at} IS NOT NULL",
+            then=LONG_AGO,
         )
 
     def _fill(self, sql: str, outbox: OutboxTable | None) -> str:

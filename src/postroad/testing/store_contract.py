@@ -152,20 +152,33 @@ class StoreContract:
         await office.post("failed", "new", "old", "retry", "sent")
         await office.run("UPDATE {delivery} SET {published_at} = :then, {state} = 'SENT'", then=LONG_AGO)
         for state in ("failed", "new", "retry"):
-            await office.run(
-                f"UPDATE {{delivery}} SET {{state}} = '{state.upper()}' WHERE {{ordering_key}} = 'parcel/{state}'"
-            )
+            to = f"SET {{state}} = '{state.upper()}' WHERE {{ordering_key}} = 'parcel/{state}'"
+            await office.run(f"UPDATE {{delivery}} {to}")
         await office.run("DELETE FROM {delivery} WHERE {ordering_key} = 'parcel/sent'")
         if office.table.append_only:
             await office.run("DELETE FROM {outbox} WHERE {aggregate_id} = 'sent'")
         await office.post("sent")
-        await office.run("UPDATE {delivery} SET {next_attempt_at} = :then WHERE {state} <> 'SENT'", then="2999-01-01")
+        await office.run(
+            "UPDATE {delivery} SET {next_attempt_at} = :then WHERE {state} <> 'SENT'", then="2999-01-01"
+        )
         await office.carry()
         pruner = Pruner(office.store, office.table, retention=3_600, batch=1)
         assert (await pruner.run_once(), await pruner.run_once()) == (1, 0)
-        left = [row.aggregate_id for row in await office.query("SELECT {aggregate_id} AS aggregate_id FROM {outbox}")]
+        left = [
+            row.aggregate_id
+            for row in await office.query("SELECT {aggregate_id} AS aggregate_id FROM {outbox}")
+        ]
         assert sorted(left) == ["failed", "new", "retry", "sent"]
         assert len(await office.rows()) == 4
+
+    async def test_the_pruner_forgets_workers_that_went_without_a_word(self, office: Office) -> None:
+        gone, alive = office.relay(), office.relay()
+        await gone.leases.keep()
+        await office.expire_leases()
+        await alive.leases.keep()
+        await Pruner(office.store, office.table, retention=3_600).run_once()
+        (left,) = await office.query("SELECT name FROM {workers}")
+        assert left.name == alive.name
 
     # --- leases
 
@@ -228,8 +241,8 @@ class StoreContract:
                 shards=[sent.shard], epochs=[sent.epoch - off], **lease,
             )  # fmt: skip
             await office.store.execute(
-                connection, "mark_failed", outbox=office.table, event_id=failed.row_id, epoch=failed.epoch - off,
-                state="FAILED", error="", wait=0.0, **lease,
+                connection, "mark_failed", outbox=office.table, event_id=failed.row_id,
+                epoch=failed.epoch - off, state="FAILED", error="", wait=0.0, **lease,
             )  # fmt: skip
         assert await office.states() == ["NEW", "NEW"]
 

@@ -35,12 +35,12 @@ CREATE TABLE `postroad_facts` (
   UNIQUE KEY `aggregate_type` (`aggregate_type`,`aggregate_id`,`version`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin;
 /*!40101 SET character_set_client = @saved_cs_client */;
-INSERT INTO `postroad_facts` VALUES (0x01A1E15A503B7B16A87C06570FD62065,'office.parcel.events','parcel.posted','parcel','moving',3,1,0x7B2270617263656C223A226D6F76696E67222C226E6F7465223A22227D,'application/json','','01a1e15a-503b-7b16-a87c-06570fd62065',NULL,'{\"source_service\":\"office\",\"headers\":{\"kept\":\"yes\"}}','2026-11-15 22:35:54.811153','2026-11-15 22:35:54.817112',NULL);
-INSERT INTO `postroad_facts` VALUES (0x01A1E15A50457D59ADC5F90C7B6C6941,'office.parcel.events','parcel.posted','parcel','moving',4,1,0x7B2270617263656C223A226D6F76696E67222C226E6F7465223A22227D,'application/json','','01a1e15a-5045-7d59-adc5-f90c7b6c6941',NULL,'{\"source_service\":\"office\",\"headers\":{\"kept\":\"yes\"}}','2026-11-15 22:35:54.821128','2026-11-15 22:35:54.824502',NULL);
-INSERT INTO `postroad_facts` VALUES (0x01A1E15A504D77CFA2D09F2783D34DB4,'office.parcel.events','parcel.posted','parcel','waiting',3,1,0x7B2270617263656C223A2277616974696E67222C226E6F7465223A22227D,'application/json','','01a1e15a-504d-77cf-a2d0-9f2783d34db4',NULL,'{\"source_service\":\"office\",\"headers\":{\"kept\":\"yes\"}}','2026-11-15 22:35:54.829479','2026-11-15 22:35:54.831697',NULL);
-INSERT INTO `postroad_facts` VALUES (0x01A1E15A5053787B86E730D533022BDC,'office.parcel.events','parcel.posted','parcel','waiting',4,1,0x7B2270617263656C223A2277616974696E67222C226E6F7465223A22227D,'application/json','','01a1e15a-5053-787b-86e7-30d533022bdc',NULL,'{\"source_service\":\"office\",\"headers\":{\"kept\":\"yes\"}}','2026-11-15 22:35:54.835104','2026-11-15 22:35:54.837276',NULL);
-INSERT INTO `postroad_facts` VALUES (0x01A1E15A50577A74AABB2DD430610BB0,'office.parcel.events','parcel.posted','parcel','worn',3,1,0x7B2270617263656C223A22776F726E222C226E6F7465223A22227D,'application/json','','01a1e15a-5057-7a74-aabb-2dd430610bb0',NULL,'{\"source_service\":\"office\",\"headers\":{\"kept\":\"yes\"}}','2026-11-15 22:35:54.839899','2026-11-15 22:35:54.841114',NULL);
-INSERT INTO `postroad_facts` VALUES (0x01A1E15A505D708FB110C3B0BE2CFF5B,'office.parcel.events','parcel.posted','parcel','worn',4,1,0x7B2270617263656C223A22776F726E222C226E6F7465223A22227D,'application/json','','01a1e15a-505d-708f-b110-c3b0be2cff5b',NULL,'{\"source_service\":\"office\",\"headers\":{\"kept\":\"yes\"}}','2026-11-15 22:35:54.845434','2026-11-15 22:35:54.846788',NULL);
+INSERT INTO `postroad_facts` VALUES (0x01A1E15EED1076C3988902F6F0F2C9DA,'office.parcel.events','parcel.posted','parcel','moving',3,1,0x7B2270617263656C223A226D6F76696E67222C226E6F7465223A22227D,'application/json','','01a1e15e-ed10-76c3-9889-02f6f0f2c9da',NULL,'{\"source_service\":\"office\",\"headers\":{\"kept\":\"yes\"}}','2026-11-15 22:40:57.104761','2026-11-15 22:40:57.107275',NULL);
+INSERT INTO `postroad_facts` VALUES (0x01A1E15EED157CCBBE88B9F8DF9ADAEE,'office.parcel.events','parcel.posted','parcel','moving',4,1,0x7B2270617263656C223A226D6F76696E67222C226E6F7465223A22227D,'application/json','','01a1e15e-ed15-7ccb-be88-b9f8df9adaee',NULL,'{\"source_service\":\"office\",\"headers\":{\"kept\":\"yes\"}}','2026-11-15 22:40:57.109147','2026-11-15 22:40:57.110500',NULL);
+INSERT INTO `postroad_facts` VALUES (0x01A1E15EED1A714FAD9DBC0E1C44FC64,'office.parcel.events','parcel.posted','parcel','waiting',3,1,0x7B2270617263656C223A2277616974696E67222C226E6F7465223A22227D,'application/json','','01a1e15e-ed1a-714f-ad9d-bc0e1c44fc64',NULL,'{\"source_service\":\"office\",\"headers\":{\"kept\":\"yes\"}}','2026-11-15 22:40:57.114524','2026-11-15 22:40:57.115711',NULL);
+INSERT INTO `postroad_facts` VALUES (0x01A1E15EED1D7A8E8671A22B55812161,'office.parcel.events','parcel.posted','parcel','waiting',4,1,0x7B2270617263656C223A2277616974696E67222C226E6F7465223A22227D,'application/json','','01a1e15e-ed1d-7a8e-8671-a22b55812161',NULL,'{\"source_service\":\"office\",\"headers\":{\"kept\":\"yes\"}}','2026-11-15 22:40:57.117801','2026-11-15 22:40:57.118731',NULL);
+INSERT INTO `postroad_facts` VALUES (0x01A1E15EED21779699E3086AAF7B41A4,'office.parcel.events','parcel.posted','parcel','worn',3,1,0x7B2270617263656C223A22776F726E222C226E6F7465223A22227D,'application/json','','01a1e15e-ed21-7796-99e3-086aaf7b41a4',NULL,'{\"source_service\":\"office\",\"headers\":{\"kept\":\"yes\"}}','2026-11-15 22:40:57.121497','2026-11-15 22:40:57.122411',NULL);
+INSERT INTO `postroad_facts` VALUES (0x01A1E15EED247339A95577921BECC46A,'office.parcel.events','parcel.posted','parcel','worn',4,1,0x7B2270617263656C223A22776F726E222C226E6F7465223A22227D,'application/json','','01a1e15e-ed24-7339-a955-77921becc46a',NULL,'{\"source_service\":\"office\",\"headers\":{\"kept\":\"yes\"}}','2026-11-15 22:40:57.124196','2026-11-15 22:40:57.125268',NULL);
 /*!40101 SET @saved_cs_client     = @@character_set_client */;
 /*!40101 SET character_set_client = utf8mb4 */;
 CREATE TABLE `postroad_facts_delivery` (
@@ -59,12 +59,12 @@ CREATE TABLE `postroad_facts_delivery` (
   KEY `postroad_facts_sent` (`state`,`published_at`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin;
 /*!40101 SET character_set_client = @saved_cs_client */;
-INSERT INTO `postroad_facts_delivery` VALUES (0x01A1E15A503B7B16A87C06570FD62065,3,'parcel/moving',111,'SENT',0,NULL,NULL,'2000-01-01 00:00:00.000000',NULL);
-INSERT INTO `postroad_facts_delivery` VALUES (0x01A1E15A50457D59ADC5F90C7B6C6941,4,'parcel/moving',111,'NEW',0,NULL,NULL,NULL,111);
-INSERT INTO `postroad_facts_delivery` VALUES (0x01A1E15A504D77CFA2D09F2783D34DB4,3,'parcel/waiting',165,'RETRY',1,'2000-01-01 00:00:00.000000','no',NULL,165);
-INSERT INTO `postroad_facts_delivery` VALUES (0x01A1E15A5053787B86E730D533022BDC,4,'parcel/waiting',165,'NEW',0,NULL,NULL,NULL,165);
-INSERT INTO `postroad_facts_delivery` VALUES (0x01A1E15A50577A74AABB2DD430610BB0,3,'parcel/worn',255,'FAILED',5,'2000-01-01 00:00:00.000000','no',NULL,255);
-INSERT INTO `postroad_facts_delivery` VALUES (0x01A1E15A505D708FB110C3B0BE2CFF5B,4,'parcel/worn',255,'NEW',0,NULL,NULL,NULL,255);
+INSERT INTO `postroad_facts_delivery` VALUES (0x01A1E15EED1076C3988902F6F0F2C9DA,3,'parcel/moving',111,'SENT',0,NULL,NULL,'2000-01-01 00:00:00.000000',NULL);
+INSERT INTO `postroad_facts_delivery` VALUES (0x01A1E15EED157CCBBE88B9F8DF9ADAEE,4,'parcel/moving',111,'NEW',0,NULL,NULL,NULL,111);
+INSERT INTO `postroad_facts_delivery` VALUES (0x01A1E15EED1A714FAD9DBC0E1C44FC64,3,'parcel/waiting',165,'RETRY',1,'2000-01-01 00:00:00.000000','no',NULL,165);
+INSERT INTO `postroad_facts_delivery` VALUES (0x01A1E15EED1D7A8E8671A22B55812161,4,'parcel/waiting',165,'NEW',0,NULL,NULL,NULL,165);
+INSERT INTO `postroad_facts_delivery` VALUES (0x01A1E15EED21779699E3086AAF7B41A4,3,'parcel/worn',255,'FAILED',5,'2000-01-01 00:00:00.000000','no',NULL,255);
+INSERT INTO `postroad_facts_delivery` VALUES (0x01A1E15EED247339A95577921BECC46A,4,'parcel/worn',255,'NEW',0,NULL,NULL,NULL,255);
 /*!40101 SET @saved_cs_client     = @@character_set_client */;
 /*!40101 SET character_set_client = utf8mb4 */;
 CREATE TABLE `postroad_handler` (
@@ -111,11 +111,11 @@ CREATE TABLE `postroad_migration` (
   PRIMARY KEY (`name`,`target`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_general_ci;
 /*!40101 SET character_set_client = @saved_cs_client */;
-INSERT INTO `postroad_migration` VALUES ('0001_core','','2026-11-15 22:35:54.530012');
-INSERT INTO `postroad_migration` VALUES ('0002_outbox_append_only','postroad_facts','2026-11-15 22:35:54.561134');
-INSERT INTO `postroad_migration` VALUES ('0002_outbox_in_row','postroad_outbox','2026-11-15 22:35:54.590216');
-INSERT INTO `postroad_migration` VALUES ('0003_outbox_routines','postroad_facts','2026-11-15 22:35:54.741491');
-INSERT INTO `postroad_migration` VALUES ('0003_outbox_routines','postroad_outbox','2026-11-15 22:35:54.678734');
+INSERT INTO `postroad_migration` VALUES ('0001_core','','2026-11-15 22:40:56.995352');
+INSERT INTO `postroad_migration` VALUES ('0002_outbox_append_only','postroad_facts','2026-11-15 22:40:57.005040');
+INSERT INTO `postroad_migration` VALUES ('0002_outbox_in_row','postroad_outbox','2026-11-15 22:40:57.010998');
+INSERT INTO `postroad_migration` VALUES ('0003_outbox_routines','postroad_facts','2026-11-15 22:40:57.071238');
+INSERT INTO `postroad_migration` VALUES ('0003_outbox_routines','postroad_outbox','2026-11-15 22:40:57.041477');
 /*!40101 SET @saved_cs_client     = @@character_set_client */;
 /*!40101 SET character_set_client = utf8mb4 */;
 CREATE TABLE `postroad_outbox` (
@@ -149,12 +149,12 @@ CREATE TABLE `postroad_outbox` (
   KEY `postroad_outbox_sent` (`state`,`published_at`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin;
 /*!40101 SET character_set_client = @saved_cs_client */;
-INSERT INTO `postroad_outbox` VALUES (0x01A1E15A4FF97ACB9A5E7B2E0E62F65B,'office.parcel.events','parcel.posted','parcel','moving',1,1,0x7B2270617263656C223A226D6F76696E67222C226E6F7465223A22227D,'application/json','','01a1e15a-4ff9-7acb-9a5e-7b2e0e62f65b',NULL,'{\"source_service\":\"office\",\"headers\":{\"kept\":\"yes\"}}','2026-11-15 22:35:54.745268','2026-11-15 22:35:54.747612',NULL,'parcel/moving',111,'SENT',0,NULL,NULL,'2000-01-01 00:00:00.000000',NULL);
-INSERT INTO `postroad_outbox` VALUES (0x01A1E15A4FFF756195CD36ED8E68E7C5,'office.parcel.events','parcel.posted','parcel','moving',2,1,0x7B2270617263656C223A226D6F76696E67222C226E6F7465223A22227D,'application/json','','01a1e15a-4fff-7561-95cd-36ed8e68e7c5',NULL,'{\"source_service\":\"office\",\"headers\":{\"kept\":\"yes\"}}','2026-11-15 22:35:54.751486','2026-11-15 22:35:54.753158',NULL,'parcel/moving',111,'NEW',0,NULL,NULL,NULL,111);
-INSERT INTO `postroad_outbox` VALUES (0x01A1E15A50057F55BB9E47FD45FA95B6,'office.parcel.events','parcel.posted','parcel','waiting',1,1,0x7B2270617263656C223A2277616974696E67222C226E6F7465223A22227D,'application/json','','01a1e15a-5005-7f55-bb9e-47fd45fa95b6',NULL,'{\"source_service\":\"office\",\"headers\":{\"kept\":\"yes\"}}','2026-11-15 22:35:54.757067','2026-11-15 22:35:54.759459',NULL,'parcel/waiting',165,'RETRY',1,'2000-01-01 00:00:00.000000','no',NULL,165);
-INSERT INTO `postroad_outbox` VALUES (0x01A1E15A501072CC8504EBA27B1FD4CB,'office.parcel.events','parcel.posted','parcel','waiting',2,1,0x7B2270617263656C223A2277616974696E67222C226E6F7465223A22227D,'application/json','','01a1e15a-5010-72cc-8504-eba27b1fd4cb',NULL,'{\"source_service\":\"office\",\"headers\":{\"kept\":\"yes\"}}','2026-11-15 22:35:54.768563','2026-11-15 22:35:54.769775',NULL,'parcel/waiting',165,'NEW',0,NULL,NULL,NULL,165);
-INSERT INTO `postroad_outbox` VALUES (0x01A1E15A5019788BAF2B31987BF3046C,'office.parcel.events','parcel.posted','parcel','worn',1,1,0x7B2270617263656C223A22776F726E222C226E6F7465223A22227D,'application/json','','01a1e15a-5019-788b-af2b-31987bf3046c',NULL,'{\"source_service\":\"office\",\"headers\":{\"kept\":\"yes\"}}','2026-11-15 22:35:54.777139','2026-11-15 22:35:54.779573',NULL,'parcel/worn',255,'FAILED',5,'2000-01-01 00:00:00.000000','no',NULL,255);
-INSERT INTO `postroad_outbox` VALUES (0x01A1E15A501F7685AD857286A08EE175,'office.parcel.events','parcel.posted','parcel','worn',2,1,0x7B2270617263656C223A22776F726E222C226E6F7465223A22227D,'application/json','','01a1e15a-501f-7685-ad85-7286a08ee175',NULL,'{\"source_service\":\"office\",\"headers\":{\"kept\":\"yes\"}}','2026-11-15 22:35:54.783798','2026-11-15 22:35:54.785338',NULL,'parcel/worn',255,'NEW',0,NULL,NULL,NULL,255);
+INSERT INTO `postroad_outbox` VALUES (0x01A1E15EECF27B3CA1394418ECA5B765,'office.parcel.events','parcel.posted','parcel','moving',1,1,0x7B2270617263656C223A226D6F76696E67222C226E6F7465223A22227D,'application/json','','01a1e15e-ecf2-7b3c-a139-4418eca5b765',NULL,'{\"source_service\":\"office\",\"headers\":{\"kept\":\"yes\"}}','2026-11-15 22:40:57.074207','2026-11-15 22:40:57.076888',NULL,'parcel/moving',111,'SENT',0,NULL,NULL,'2000-01-01 00:00:00.000000',NULL);
+INSERT INTO `postroad_outbox` VALUES (0x01A1E15EECF6744DAF9FD429C8A2402B,'office.parcel.events','parcel.posted','parcel','moving',2,1,0x7B2270617263656C223A226D6F76696E67222C226E6F7465223A22227D,'application/json','','01a1e15e-ecf6-744d-af9f-d429c8a2402b',NULL,'{\"source_service\":\"office\",\"headers\":{\"kept\":\"yes\"}}','2026-11-15 22:40:57.078467','2026-11-15 22:40:57.079816',NULL,'parcel/moving',111,'NEW',0,NULL,NULL,NULL,111);
+INSERT INTO `postroad_outbox` VALUES (0x01A1E15EECFB7300979AB1BC101F2022,'office.parcel.events','parcel.posted','parcel','waiting',1,1,0x7B2270617263656C223A2277616974696E67222C226E6F7465223A22227D,'application/json','','01a1e15e-ecfb-7300-979a-b1bc101f2022',NULL,'{\"source_service\":\"office\",\"headers\":{\"kept\":\"yes\"}}','2026-11-15 22:40:57.083064','2026-11-15 22:40:57.084154',NULL,'parcel/waiting',165,'RETRY',1,'2000-01-01 00:00:00.000000','no',NULL,165);
+INSERT INTO `postroad_outbox` VALUES (0x01A1E15EECFD7C8BA2E7E8199628E844,'office.parcel.events','parcel.posted','parcel','waiting',2,1,0x7B2270617263656C223A2277616974696E67222C226E6F7465223A22227D,'application/json','','01a1e15e-ecfd-7c8b-a2e7-e8199628e844',NULL,'{\"source_service\":\"office\",\"headers\":{\"kept\":\"yes\"}}','2026-11-15 22:40:57.085765','2026-11-15 22:40:57.086598',NULL,'parcel/waiting',165,'NEW',0,NULL,NULL,NULL,165);
+INSERT INTO `postroad_outbox` VALUES (0x01A1E15EED0074FB84209A9DB30835EC,'office.parcel.events','parcel.posted','parcel','worn',1,1,0x7B2270617263656C223A22776F726E222C226E6F7465223A22227D,'application/json','','01a1e15e-ed00-74fb-8420-9a9db30835ec',NULL,'{\"source_service\":\"office\",\"headers\":{\"kept\":\"yes\"}}','2026-11-15 22:40:57.088542','2026-11-15 22:40:57.089369',NULL,'parcel/worn',255,'FAILED',5,'2000-01-01 00:00:00.000000','no',NULL,255);
+INSERT INTO `postroad_outbox` VALUES (0x01A1E15EED02732786A67F28CC575BBF,'office.parcel.events','parcel.posted','parcel','worn',2,1,0x7B2270617263656C223A22776F726E222C226E6F7465223A22227D,'application/json','','01a1e15e-ed02-7327-86a6-7f28cc575bbf',NULL,'{\"source_service\":\"office\",\"headers\":{\"kept\":\"yes\"}}','2026-11-15 22:40:57.090810','2026-11-15 22:40:57.091597',NULL,'parcel/worn',255,'NEW',0,NULL,NULL,NULL,255);
 /*!40101 SET @saved_cs_client     = @@character_set_client */;
 /*!40101 SET character_set_client = utf8mb4 */;
 CREATE TABLE `postroad_shard` (
@@ -255,6 +255,93 @@ DELIMITER ;
 /*!50003 SET character_set_results = utf8mb4 */ ;
 /*!50003 SET collation_connection  = utf8mb4_general_ci */ ;
 DELIMITER ;;
+CREATE PROCEDURE `postroad_facts_due`(a_shards LONGTEXT CHARSET utf8mb4, a_after LONGTEXT CHARSET utf8mb4, a_depth INT, a_most INT)
+    READS SQL DATA
+BEGIN
+  DECLARE found LONGTEXT CHARSET utf8mb4 DEFAULT '';
+  DECLARE seen INT;
+  DECLARE at_shard SMALLINT;
+  DECLARE at_key VARCHAR(520) CHARSET utf8mb4 COLLATE utf8mb4_bin;
+  DECLARE first, last BIGINT;
+  DECLARE at_end BOOLEAN DEFAULT FALSE;
+  DECLARE places CURSOR FOR
+    SELECT s.shard, a.after
+      FROM JSON_TABLE(a_shards, '$[*]' COLUMNS (n FOR ORDINALITY, shard SMALLINT PATH '$')) s
+      JOIN JSON_TABLE(a_after, '$[*]' COLUMNS (n FOR ORDINALITY, after VARCHAR(520) CHARSET utf8mb4 COLLATE utf8mb4_bin PATH '$')) a ON a.n = s.n
+     WHERE EXISTS (SELECT 1 FROM `postroad_facts_delivery` d WHERE d.unsent_shard = s.shard);
+  DECLARE CONTINUE HANDLER FOR NOT FOUND SET at_end = TRUE;
+  OPEN places;
+  each_shard: LOOP
+    FETCH places INTO at_shard, at_key;
+    IF at_end THEN
+      LEAVE each_shard;
+    END IF;
+    SET seen = 0;
+    each_key: LOOP
+      SELECT d.`ordering_key`, d.`version` INTO at_key, first FROM `postroad_facts_delivery` d FORCE INDEX (`postroad_facts_unsent`)
+       WHERE d.unsent_shard = at_shard AND d.`ordering_key` > at_key
+       ORDER BY d.`ordering_key`, d.`version` LIMIT 1;
+      IF at_end THEN
+        SET at_end = FALSE;
+        LEAVE each_key;
+      END IF;
+      SELECT d.`version` INTO last FROM `postroad_facts_delivery` d FORCE INDEX (`postroad_facts_unsent`)
+       WHERE d.unsent_shard = at_shard AND d.`ordering_key` = at_key ORDER BY d.`version` DESC LIMIT 1;
+      SET found = CONCAT(found, ',', JSON_ARRAY(at_shard, at_key, first, last));
+      SET seen = seen + 1;
+      IF seen >= a_depth THEN
+        LEAVE each_key;
+      END IF;
+    END LOOP;
+  END LOOP;
+  CLOSE places;
+  WITH RECURSIVE heads AS (
+    SELECT f.shard, f.ordering_key, f.version, f.last,
+           d.`state` <> 'FAILED' AND (d.`next_attempt_at` IS NULL OR d.`next_attempt_at` <= UTC_TIMESTAMP(6)) AS due
+      FROM JSON_TABLE(CONCAT('[', SUBSTRING(found, 2), ']'), '$[*]' COLUMNS (
+             shard SMALLINT PATH '$[0]', ordering_key VARCHAR(520) CHARSET utf8mb4 COLLATE utf8mb4_bin PATH '$[1]',
+             version BIGINT PATH '$[2]', last BIGINT PATH '$[3]')) f
+      JOIN `postroad_facts_delivery` d
+        ON d.unsent_shard = f.shard AND d.`ordering_key` = f.ordering_key AND d.`version` = f.version
+  ), share AS (
+    SELECT LEAST(GREATEST(1, a_most DIV GREATEST(1, count(*))), 1000) AS events, MAX(h.last - h.version) AS longest
+      FROM heads h WHERE h.due
+  ), steps AS (
+    SELECT CAST(0 AS SIGNED) AS n
+    UNION ALL
+    SELECT p.n + 1 FROM steps p, share WHERE p.n + 1 < share.events AND p.n < share.longest
+  )
+  -- Each version by itself, because a range of them would be read to the end of the backlog.
+  SELECT h.shard, h.ordering_key, o.`event_id` AS event_id, d.`state` AS state, d.`attempts` AS attempts,
+         o.`version` AS version, o.`topic` AS topic, o.`event_type` AS event_type,
+         o.`aggregate_type` AS aggregate_type, o.`aggregate_id` AS aggregate_id,
+         o.`schema_version` AS schema_version, `payload` AS payload, o.`content_type` AS content_type,
+         o.`tenant_id` AS tenant_id, o.`correlation_id` AS correlation_id, o.`causation_id` AS causation_id,
+         o.`attributes` AS attributes, o.`occurred_at` AS occurred_at, o.`deliver_at` AS deliver_at
+    FROM heads h
+    LEFT JOIN steps p ON h.due AND p.n <= h.last - h.version
+    LEFT JOIN `postroad_facts_delivery` d
+      ON p.n IS NOT NULL AND d.unsent_shard = h.shard AND d.`ordering_key` = h.ordering_key
+     AND d.`version` = h.version + p.n
+    LEFT JOIN `postroad_facts` o ON o.`event_id` = d.`event_id`
+   WHERE NOT h.due OR d.`event_id` IS NOT NULL
+   ORDER BY h.shard, h.ordering_key, d.`version`;
+END
+;;
+DELIMITER ;
+/*!50003 SET sql_mode              = @saved_sql_mode */ ;
+/*!50003 SET character_set_client  = @saved_cs_client */ ;
+/*!50003 SET character_set_results = @saved_cs_results */ ;
+/*!50003 SET collation_connection  = @saved_col_connection */ ;
+/*!50003 SET @saved_sql_mode       = @@sql_mode */ ;
+/*!50003 SET sql_mode              = 'STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_AUTO_CREATE_USER,NO_ENGINE_SUBSTITUTION' */ ;
+/*!50003 SET @saved_cs_client      = @@character_set_client */ ;
+/*!50003 SET @saved_cs_results     = @@character_set_results */ ;
+/*!50003 SET @saved_col_connection = @@collation_connection */ ;
+/*!50003 SET character_set_client  = utf8mb4 */ ;
+/*!50003 SET character_set_results = utf8mb4 */ ;
+/*!50003 SET collation_connection  = utf8mb4_general_ci */ ;
+DELIMITER ;;
 CREATE PROCEDURE `postroad_outbox_add`(
   a_event_id BINARY(16), a_topic VARCHAR(255), a_event_type VARCHAR(128), a_aggregate_type VARCHAR(128) CHARSET utf8mb4,
   a_aggregate_id VARCHAR(255) CHARSET utf8mb4, a_ordering_key VARCHAR(520) CHARSET utf8mb4, a_shard SMALLINT,
@@ -294,6 +381,93 @@ BEGIN
       SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = 31001, MESSAGE_TEXT = 'postroad: version conflict';
     END IF;
   END IF;
+END
+;;
+DELIMITER ;
+/*!50003 SET sql_mode              = @saved_sql_mode */ ;
+/*!50003 SET character_set_client  = @saved_cs_client */ ;
+/*!50003 SET character_set_results = @saved_cs_results */ ;
+/*!50003 SET collation_connection  = @saved_col_connection */ ;
+/*!50003 SET @saved_sql_mode       = @@sql_mode */ ;
+/*!50003 SET sql_mode              = 'STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_AUTO_CREATE_USER,NO_ENGINE_SUBSTITUTION' */ ;
+/*!50003 SET @saved_cs_client      = @@character_set_client */ ;
+/*!50003 SET @saved_cs_results     = @@character_set_results */ ;
+/*!50003 SET @saved_col_connection = @@collation_connection */ ;
+/*!50003 SET character_set_client  = utf8mb4 */ ;
+/*!50003 SET character_set_results = utf8mb4 */ ;
+/*!50003 SET collation_connection  = utf8mb4_general_ci */ ;
+DELIMITER ;;
+CREATE PROCEDURE `postroad_outbox_due`(a_shards LONGTEXT CHARSET utf8mb4, a_after LONGTEXT CHARSET utf8mb4, a_depth INT, a_most INT)
+    READS SQL DATA
+BEGIN
+  DECLARE found LONGTEXT CHARSET utf8mb4 DEFAULT '';
+  DECLARE seen INT;
+  DECLARE at_shard SMALLINT;
+  DECLARE at_key VARCHAR(520) CHARSET utf8mb4 COLLATE utf8mb4_bin;
+  DECLARE first, last BIGINT;
+  DECLARE at_end BOOLEAN DEFAULT FALSE;
+  DECLARE places CURSOR FOR
+    SELECT s.shard, a.after
+      FROM JSON_TABLE(a_shards, '$[*]' COLUMNS (n FOR ORDINALITY, shard SMALLINT PATH '$')) s
+      JOIN JSON_TABLE(a_after, '$[*]' COLUMNS (n FOR ORDINALITY, after VARCHAR(520) CHARSET utf8mb4 COLLATE utf8mb4_bin PATH '$')) a ON a.n = s.n
+     WHERE EXISTS (SELECT 1 FROM `postroad_outbox` d WHERE d.unsent_shard = s.shard);
+  DECLARE CONTINUE HANDLER FOR NOT FOUND SET at_end = TRUE;
+  OPEN places;
+  each_shard: LOOP
+    FETCH places INTO at_shard, at_key;
+    IF at_end THEN
+      LEAVE each_shard;
+    END IF;
+    SET seen = 0;
+    each_key: LOOP
+      SELECT d.`ordering_key`, d.`version` INTO at_key, first FROM `postroad_outbox` d FORCE INDEX (`postroad_outbox_unsent`)
+       WHERE d.unsent_shard = at_shard AND d.`ordering_key` > at_key
+       ORDER BY d.`ordering_key`, d.`version` LIMIT 1;
+      IF at_end THEN
+        SET at_end = FALSE;
+        LEAVE each_key;
+      END IF;
+      SELECT d.`version` INTO last FROM `postroad_outbox` d FORCE INDEX (`postroad_outbox_unsent`)
+       WHERE d.unsent_shard = at_shard AND d.`ordering_key` = at_key ORDER BY d.`version` DESC LIMIT 1;
+      SET found = CONCAT(found, ',', JSON_ARRAY(at_shard, at_key, first, last));
+      SET seen = seen + 1;
+      IF seen >= a_depth THEN
+        LEAVE each_key;
+      END IF;
+    END LOOP;
+  END LOOP;
+  CLOSE places;
+  WITH RECURSIVE heads AS (
+    SELECT f.shard, f.ordering_key, f.version, f.last,
+           d.`state` <> 'FAILED' AND (d.`next_attempt_at` IS NULL OR d.`next_attempt_at` <= UTC_TIMESTAMP(6)) AS due
+      FROM JSON_TABLE(CONCAT('[', SUBSTRING(found, 2), ']'), '$[*]' COLUMNS (
+             shard SMALLINT PATH '$[0]', ordering_key VARCHAR(520) CHARSET utf8mb4 COLLATE utf8mb4_bin PATH '$[1]',
+             version BIGINT PATH '$[2]', last BIGINT PATH '$[3]')) f
+      JOIN `postroad_outbox` d
+        ON d.unsent_shard = f.shard AND d.`ordering_key` = f.ordering_key AND d.`version` = f.version
+  ), share AS (
+    SELECT LEAST(GREATEST(1, a_most DIV GREATEST(1, count(*))), 1000) AS events, MAX(h.last - h.version) AS longest
+      FROM heads h WHERE h.due
+  ), steps AS (
+    SELECT CAST(0 AS SIGNED) AS n
+    UNION ALL
+    SELECT p.n + 1 FROM steps p, share WHERE p.n + 1 < share.events AND p.n < share.longest
+  )
+  -- Each version by itself, because a range of them would be read to the end of the backlog.
+  SELECT h.shard, h.ordering_key, d.`event_id` AS event_id, d.`state` AS state, d.`attempts` AS attempts,
+         d.`version` AS version, d.`topic` AS topic, d.`event_type` AS event_type,
+         d.`aggregate_type` AS aggregate_type, d.`aggregate_id` AS aggregate_id,
+         d.`schema_version` AS schema_version, `payload` AS payload, d.`content_type` AS content_type,
+         d.`tenant_id` AS tenant_id, d.`correlation_id` AS correlation_id, d.`causation_id` AS causation_id,
+         d.`attributes` AS attributes, d.`occurred_at` AS occurred_at, d.`deliver_at` AS deliver_at
+    FROM heads h
+    LEFT JOIN steps p ON h.due AND p.n <= h.last - h.version
+    LEFT JOIN `postroad_outbox` d
+      ON p.n IS NOT NULL AND d.unsent_shard = h.shard AND d.`ordering_key` = h.ordering_key
+     AND d.`version` = h.version + p.n
+    
+   WHERE NOT h.due OR d.`event_id` IS NOT NULL
+   ORDER BY h.shard, h.ordering_key, d.`version`;
 END
 ;;
 DELIMITER ;

@@ -1,11 +1,11 @@
 PRAGMA foreign_keys=OFF;
 BEGIN TRANSACTION;
 CREATE TABLE IF NOT EXISTS "postroad_migration" (name VARCHAR(128) NOT NULL, target VARCHAR(128) NOT NULL, applied_at TEXT NOT NULL, PRIMARY KEY (name, target));
-INSERT INTO postroad_migration VALUES('0001_core','','2026-11-15T22:35:55.015967Z');
-INSERT INTO postroad_migration VALUES('0002_outbox_append_only','postroad_facts','2026-11-15T22:35:55.020774Z');
-INSERT INTO postroad_migration VALUES('0002_outbox_in_row','postroad_outbox','2026-11-15T22:35:55.023219Z');
-INSERT INTO postroad_migration VALUES('0003_outbox_routines','postroad_outbox','2026-11-15T22:35:55.026336Z');
-INSERT INTO postroad_migration VALUES('0003_outbox_routines','postroad_facts','2026-11-15T22:35:55.029650Z');
+INSERT INTO postroad_migration VALUES('0001_core','','2026-11-15T22:40:57.196309Z');
+INSERT INTO postroad_migration VALUES('0002_outbox_append_only','postroad_facts','2026-11-15T22:40:57.200403Z');
+INSERT INTO postroad_migration VALUES('0002_outbox_in_row','postroad_outbox','2026-11-15T22:40:57.201986Z');
+INSERT INTO postroad_migration VALUES('0003_outbox_routines','postroad_outbox','2026-11-15T22:40:57.204611Z');
+INSERT INTO postroad_migration VALUES('0003_outbox_routines','postroad_facts','2026-11-15T22:40:57.207015Z');
 CREATE TABLE IF NOT EXISTS "postroad_version" (
   aggregate_type TEXT NOT NULL,
   aggregate_id   TEXT NOT NULL,
@@ -87,12 +87,12 @@ CREATE TABLE IF NOT EXISTS "postroad_facts" (
   deliver_at      TEXT,
   UNIQUE (aggregate_type, aggregate_id, version)
 );
-INSERT INTO postroad_facts VALUES('01a1e15a-5147-781a-ac4c-25dbbfc3e797','office.parcel.events','parcel.posted','parcel','moving',3,1,X'7b2270617263656c223a226d6f76696e67222c226e6f7465223a22227d','application/json','','01a1e15a-5147-781a-ac4c-25dbbfc3e797',NULL,'{"source_service":"office","headers":{"kept":"yes"}}','2026-11-15T22:35:55.079960Z','2026-11-15T22:35:55.081Z',NULL);
-INSERT INTO postroad_facts VALUES('01a1e15a-514b-76c4-82bf-c43eea52e978','office.parcel.events','parcel.posted','parcel','moving',4,1,X'7b2270617263656c223a226d6f76696e67222c226e6f7465223a22227d','application/json','','01a1e15a-514b-76c4-82bf-c43eea52e978',NULL,'{"source_service":"office","headers":{"kept":"yes"}}','2026-11-15T22:35:55.083096Z','2026-11-15T22:35:55.084Z',NULL);
-INSERT INTO postroad_facts VALUES('01a1e15a-514d-7762-97ff-381a3445f810','office.parcel.events','parcel.posted','parcel','waiting',3,1,X'7b2270617263656c223a2277616974696e67222c226e6f7465223a22227d','application/json','','01a1e15a-514d-7762-97ff-381a3445f810',NULL,'{"source_service":"office","headers":{"kept":"yes"}}','2026-11-15T22:35:55.085289Z','2026-11-15T22:35:55.086Z',NULL);
-INSERT INTO postroad_facts VALUES('01a1e15a-514f-7524-ba89-b614cf225b3e','office.parcel.events','parcel.posted','parcel','waiting',4,1,X'7b2270617263656c223a2277616974696e67222c226e6f7465223a22227d','application/json','','01a1e15a-514f-7524-ba89-b614cf225b3e',NULL,'{"source_service":"office","headers":{"kept":"yes"}}','2026-11-15T22:35:55.087276Z','2026-11-15T22:35:55.088Z',NULL);
-INSERT INTO postroad_facts VALUES('01a1e15a-5151-75ad-afb1-38d77345b1aa','office.parcel.events','parcel.posted','parcel','worn',3,1,X'7b2270617263656c223a22776f726e222c226e6f7465223a22227d','application/json','','01a1e15a-5151-75ad-afb1-38d77345b1aa',NULL,'{"source_service":"office","headers":{"kept":"yes"}}','2026-11-15T22:35:55.089375Z','2026-11-15T22:35:55.090Z',NULL);
-INSERT INTO postroad_facts VALUES('01a1e15a-5153-75a5-9170-de88a7203071','office.parcel.events','parcel.posted','parcel','worn',4,1,X'7b2270617263656c223a22776f726e222c226e6f7465223a22227d','application/json','','01a1e15a-5153-75a5-9170-de88a7203071',NULL,'{"source_service":"office","headers":{"kept":"yes"}}','2026-11-15T22:35:55.091342Z','2026-11-15T22:35:55.092Z',NULL);
+INSERT INTO postroad_facts VALUES('01a1e15e-ed8c-7e90-a3ed-606080711045','office.parcel.events','parcel.posted','parcel','moving',3,1,X'7b2270617263656c223a226d6f76696e67222c226e6f7465223a22227d','application/json','','01a1e15e-ed8c-7e90-a3ed-606080711045',NULL,'{"source_service":"office","headers":{"kept":"yes"}}','2026-11-15T22:40:57.228677Z','2026-11-15T22:40:57.229Z',NULL);
+INSERT INTO postroad_facts VALUES('01a1e15e-ed8f-7790-8bf8-86c9b8647deb','office.parcel.events','parcel.posted','parcel','moving',4,1,X'7b2270617263656c223a226d6f76696e67222c226e6f7465223a22227d','application/json','','01a1e15e-ed8f-7790-8bf8-86c9b8647deb',NULL,'{"source_service":"office","headers":{"kept":"yes"}}','2026-11-15T22:40:57.231212Z','2026-11-15T22:40:57.232Z',NULL);
+INSERT INTO postroad_facts VALUES('01a1e15e-ed91-7bfc-9fbd-e76e56282e25','office.parcel.events','parcel.posted','parcel','waiting',3,1,X'7b2270617263656c223a2277616974696e67222c226e6f7465223a22227d','application/json','','01a1e15e-ed91-7bfc-9fbd-e76e56282e25',NULL,'{"source_service":"office","headers":{"kept":"yes"}}','2026-11-15T22:40:57.233412Z','2026-11-15T22:40:57.234Z',NULL);
+INSERT INTO postroad_facts VALUES('01a1e15e-ed93-74d3-b836-39e547c546de','office.parcel.events','parcel.posted','parcel','waiting',4,1,X'7b2270617263656c223a2277616974696e67222c226e6f7465223a22227d','application/json','','01a1e15e-ed93-74d3-b836-39e547c546de',NULL,'{"source_service":"office","headers":{"kept":"yes"}}','2026-11-15T22:40:57.235392Z','2026-11-15T22:40:57.236Z',NULL);
+INSERT INTO postroad_facts VALUES('01a1e15e-ed95-7b61-b7ff-c31e99387748','office.parcel.events','parcel.posted','parcel','worn',3,1,X'7b2270617263656c223a22776f726e222c226e6f7465223a22227d','application/json','','01a1e15e-ed95-7b61-b7ff-c31e99387748',NULL,'{"source_service":"office","headers":{"kept":"yes"}}','2026-11-15T22:40:57.237295Z','2026-11-15T22:40:57.238Z',NULL);
+INSERT INTO postroad_facts VALUES('01a1e15e-ed97-7fdc-be86-ad5d355f00b2','office.parcel.events','parcel.posted','parcel','worn',4,1,X'7b2270617263656c223a22776f726e222c226e6f7465223a22227d','application/json','','01a1e15e-ed97-7fdc-be86-ad5d355f00b2',NULL,'{"source_service":"office","headers":{"kept":"yes"}}','2026-11-15T22:40:57.239517Z','2026-11-15T22:40:57.240Z',NULL);
 CREATE TABLE IF NOT EXISTS "postroad_facts_delivery" (
   event_id        TEXT PRIMARY KEY,
   version         INTEGER NOT NULL,
@@ -104,12 +104,12 @@ CREATE TABLE IF NOT EXISTS "postroad_facts_delivery" (
   last_error      TEXT,
   published_at    TEXT
 );
-INSERT INTO postroad_facts_delivery VALUES('01a1e15a-5147-781a-ac4c-25dbbfc3e797',3,'parcel/moving',111,'SENT',0,NULL,NULL,'2000-01-01 00:00:00');
-INSERT INTO postroad_facts_delivery VALUES('01a1e15a-514b-76c4-82bf-c43eea52e978',4,'parcel/moving',111,'NEW',0,NULL,NULL,NULL);
-INSERT INTO postroad_facts_delivery VALUES('01a1e15a-514d-7762-97ff-381a3445f810',3,'parcel/waiting',165,'RETRY',1,'2000-01-01 00:00:00','no',NULL);
-INSERT INTO postroad_facts_delivery VALUES('01a1e15a-514f-7524-ba89-b614cf225b3e',4,'parcel/waiting',165,'NEW',0,NULL,NULL,NULL);
-INSERT INTO postroad_facts_delivery VALUES('01a1e15a-5151-75ad-afb1-38d77345b1aa',3,'parcel/worn',255,'FAILED',5,'2000-01-01 00:00:00','no',NULL);
-INSERT INTO postroad_facts_delivery VALUES('01a1e15a-5153-75a5-9170-de88a7203071',4,'parcel/worn',255,'NEW',0,NULL,NULL,NULL);
+INSERT INTO postroad_facts_delivery VALUES('01a1e15e-ed8c-7e90-a3ed-606080711045',3,'parcel/moving',111,'SENT',0,NULL,NULL,'2000-01-01 00:00:00');
+INSERT INTO postroad_facts_delivery VALUES('01a1e15e-ed8f-7790-8bf8-86c9b8647deb',4,'parcel/moving',111,'NEW',0,NULL,NULL,NULL);
+INSERT INTO postroad_facts_delivery VALUES('01a1e15e-ed91-7bfc-9fbd-e76e56282e25',3,'parcel/waiting',165,'RETRY',1,'2000-01-01 00:00:00','no',NULL);
+INSERT INTO postroad_facts_delivery VALUES('01a1e15e-ed93-74d3-b836-39e547c546de',4,'parcel/waiting',165,'NEW',0,NULL,NULL,NULL);
+INSERT INTO postroad_facts_delivery VALUES('01a1e15e-ed95-7b61-b7ff-c31e99387748',3,'parcel/worn',255,'FAILED',5,'2000-01-01 00:00:00','no',NULL);
+INSERT INTO postroad_facts_delivery VALUES('01a1e15e-ed97-7fdc-be86-ad5d355f00b2',4,'parcel/worn',255,'NEW',0,NULL,NULL,NULL);
 CREATE TABLE IF NOT EXISTS "postroad_outbox" (
   event_id        TEXT PRIMARY KEY,
   topic           TEXT NOT NULL,
@@ -136,12 +136,12 @@ CREATE TABLE IF NOT EXISTS "postroad_outbox" (
   published_at    TEXT,
   UNIQUE (aggregate_type, aggregate_id, version)
 );
-INSERT INTO postroad_outbox VALUES('01a1e15a-5118-7328-8072-17c1e6e7b7e4','office.parcel.events','parcel.posted','parcel','moving',1,1,X'7b2270617263656c223a226d6f76696e67222c226e6f7465223a22227d','application/json','','01a1e15a-5118-7328-8072-17c1e6e7b7e4',NULL,'{"source_service":"office","headers":{"kept":"yes"}}','2026-11-15T22:35:55.032426Z','2026-11-15T22:35:55.034Z',NULL,'parcel/moving',111,'SENT',0,NULL,NULL,'2000-01-01 00:00:00');
-INSERT INTO postroad_outbox VALUES('01a1e15a-511c-73ba-b2f5-85ddaa45105a','office.parcel.events','parcel.posted','parcel','moving',2,1,X'7b2270617263656c223a226d6f76696e67222c226e6f7465223a22227d','application/json','','01a1e15a-511c-73ba-b2f5-85ddaa45105a',NULL,'{"source_service":"office","headers":{"kept":"yes"}}','2026-11-15T22:35:55.036177Z','2026-11-15T22:35:55.037Z',NULL,'parcel/moving',111,'NEW',0,NULL,NULL,NULL);
-INSERT INTO postroad_outbox VALUES('01a1e15a-511e-7e6b-a0e2-7572e01532a2','office.parcel.events','parcel.posted','parcel','waiting',1,1,X'7b2270617263656c223a2277616974696e67222c226e6f7465223a22227d','application/json','','01a1e15a-511e-7e6b-a0e2-7572e01532a2',NULL,'{"source_service":"office","headers":{"kept":"yes"}}','2026-11-15T22:35:55.038310Z','2026-11-15T22:35:55.039Z',NULL,'parcel/waiting',165,'RETRY',1,'2000-01-01 00:00:00','no',NULL);
-INSERT INTO postroad_outbox VALUES('01a1e15a-5120-76d0-8b68-61cd5398cccb','office.parcel.events','parcel.posted','parcel','waiting',2,1,X'7b2270617263656c223a2277616974696e67222c226e6f7465223a22227d','application/json','','01a1e15a-5120-76d0-8b68-61cd5398cccb',NULL,'{"source_service":"office","headers":{"kept":"yes"}}','2026-11-15T22:35:55.040383Z','2026-11-15T22:35:55.041Z',NULL,'parcel/waiting',165,'NEW',0,NULL,NULL,NULL);
-INSERT INTO postroad_outbox VALUES('01a1e15a-5123-7ad4-bef0-b290ec60126f','office.parcel.events','parcel.posted','parcel','worn',1,1,X'7b2270617263656c223a22776f726e222c226e6f7465223a22227d','application/json','','01a1e15a-5123-7ad4-bef0-b290ec60126f',NULL,'{"source_service":"office","headers":{"kept":"yes"}}','2026-11-15T22:35:55.043291Z','2026-11-15T22:35:55.044Z',NULL,'parcel/worn',255,'FAILED',5,'2000-01-01 00:00:00','no',NULL);
-INSERT INTO postroad_outbox VALUES('01a1e15a-512c-775f-95e7-a31ae0c8e2fa','office.parcel.events','parcel.posted','parcel','worn',2,1,X'7b2270617263656c223a22776f726e222c226e6f7465223a22227d','application/json','','01a1e15a-512c-775f-95e7-a31ae0c8e2fa',NULL,'{"source_service":"office","headers":{"kept":"yes"}}','2026-11-15T22:35:55.052281Z','2026-11-15T22:35:55.055Z',NULL,'parcel/worn',255,'NEW',0,NULL,NULL,NULL);
+INSERT INTO postroad_outbox VALUES('01a1e15e-ed79-7227-bae7-5f11a80957b3','office.parcel.events','parcel.posted','parcel','moving',1,1,X'7b2270617263656c223a226d6f76696e67222c226e6f7465223a22227d','application/json','','01a1e15e-ed79-7227-bae7-5f11a80957b3',NULL,'{"source_service":"office","headers":{"kept":"yes"}}','2026-11-15T22:40:57.209589Z','2026-11-15T22:40:57.211Z',NULL,'parcel/moving',111,'SENT',0,NULL,NULL,'2000-01-01 00:00:00');
+INSERT INTO postroad_outbox VALUES('01a1e15e-ed7c-7f1a-88e9-4735bb1ce351','office.parcel.events','parcel.posted','parcel','moving',2,1,X'7b2270617263656c223a226d6f76696e67222c226e6f7465223a22227d','application/json','','01a1e15e-ed7c-7f1a-88e9-4735bb1ce351',NULL,'{"source_service":"office","headers":{"kept":"yes"}}','2026-11-15T22:40:57.212128Z','2026-11-15T22:40:57.212Z',NULL,'parcel/moving',111,'NEW',0,NULL,NULL,NULL);
+INSERT INTO postroad_outbox VALUES('01a1e15e-ed7d-70a4-a837-13ef4f1f521b','office.parcel.events','parcel.posted','parcel','waiting',1,1,X'7b2270617263656c223a2277616974696e67222c226e6f7465223a22227d','application/json','','01a1e15e-ed7d-70a4-a837-13ef4f1f521b',NULL,'{"source_service":"office","headers":{"kept":"yes"}}','2026-11-15T22:40:57.213777Z','2026-11-15T22:40:57.214Z',NULL,'parcel/waiting',165,'RETRY',1,'2000-01-01 00:00:00','no',NULL);
+INSERT INTO postroad_outbox VALUES('01a1e15e-ed7f-73d5-a3cf-ffc68e859f9a','office.parcel.events','parcel.posted','parcel','waiting',2,1,X'7b2270617263656c223a2277616974696e67222c226e6f7465223a22227d','application/json','','01a1e15e-ed7f-73d5-a3cf-ffc68e859f9a',NULL,'{"source_service":"office","headers":{"kept":"yes"}}','2026-11-15T22:40:57.215440Z','2026-11-15T22:40:57.216Z',NULL,'parcel/waiting',165,'NEW',0,NULL,NULL,NULL);
+INSERT INTO postroad_outbox VALUES('01a1e15e-ed81-7d61-834c-169c6c600bda','office.parcel.events','parcel.posted','parcel','worn',1,1,X'7b2270617263656c223a22776f726e222c226e6f7465223a22227d','application/json','','01a1e15e-ed81-7d61-834c-169c6c600bda',NULL,'{"source_service":"office","headers":{"kept":"yes"}}','2026-11-15T22:40:57.217083Z','2026-11-15T22:40:57.217Z',NULL,'parcel/worn',255,'FAILED',5,'2000-01-01 00:00:00','no',NULL);
+INSERT INTO postroad_outbox VALUES('01a1e15e-ed82-7169-8c08-1a362e2fb19c','office.parcel.events','parcel.posted','parcel','worn',2,1,X'7b2270617263656c223a22776f726e222c226e6f7465223a22227d','application/json','','01a1e15e-ed82-7169-8c08-1a362e2fb19c',NULL,'{"source_service":"office","headers":{"kept":"yes"}}','2026-11-15T22:40:57.218689Z','2026-11-15T22:40:57.219Z',NULL,'parcel/worn',255,'NEW',0,NULL,NULL,NULL);
 DELETE FROM sqlite_sequence;
 CREATE INDEX postroad_inbox_waiting ON "postroad_inbox" (consumer_group, waiting_key) WHERE waiting_key IS NOT NULL;
 CREATE INDEX postroad_inbox_unsettled ON "postroad_inbox" (consumer_group, next_retry_at) WHERE status <> 1;

@@ -23,48 +23,7 @@ SELECT count(*) AS alive FROM {workers}
  WHERE kind = 'relay' AND detail = :outbox_name AND seen_at > UTC_TIMESTAMP(6) - INTERVAL :ttl * 1000000 MICROSECOND;
 
 -- name: read_due
--- Key heads by skip-scan: one index probe per key, however long its backlog. A head that is parked or waits for
--- its next attempt holds back its key and is still listed, so that the reader's cursor passes it.
-WITH RECURSIVE places AS (
-  SELECT s.shard, a.after
-    FROM JSON_TABLE(:shards, '$[*]' COLUMNS (n FOR ORDINALITY, shard SMALLINT PATH '$')) s
-    JOIN JSON_TABLE(:after, '$[*]' COLUMNS (n FOR ORDINALITY, after VARCHAR(520) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$')) a ON a.n = s.n
-), `keys` AS (
-  SELECT p.shard, 1 AS depth, (
-           SELECT d.{ordering_key} FROM {delivery} d
-            WHERE d.unsent_shard = p.shard AND d.{ordering_key} > p.after
-            ORDER BY d.{ordering_key} LIMIT 1) AS ordering_key
-    FROM places p
-  UNION ALL
-  SELECT k.shard, k.depth + 1, (
-           SELECT d.{ordering_key} FROM {delivery} d
-            WHERE d.unsent_shard = k.shard AND d.{ordering_key} > k.ordering_key
-            ORDER BY d.{ordering_key} LIMIT 1)
-    FROM `keys` k WHERE k.ordering_key IS NOT NULL AND k.depth < :depth
-), firsts AS (
-  SELECT k.shard, k.ordering_key, (
-           SELECT d.{delivery_version} FROM {delivery} d
-            WHERE d.unsent_shard = k.shard AND d.{ordering_key} = k.ordering_key
-            ORDER BY d.{delivery_version} LIMIT 1) AS version
-    FROM `keys` k WHERE k.ordering_key IS NOT NULL
-), heads AS (
-  SELECT f.shard, f.ordering_key, f.version,
-         d.{state} <> 'FAILED' AND (d.{next_attempt_at} IS NULL OR d.{next_attempt_at} <= UTC_TIMESTAMP(6)) AS due
-    FROM firsts f
-    JOIN {delivery} d ON d.unsent_shard = f.shard AND d.{ordering_key} = f.ordering_key AND d.{delivery_version} = f.version
-)
-SELECT h.shard, h.ordering_key, {o}.{event_id} AS event_id, d.{state} AS state, d.{attempts} AS attempts,
-       {o}.{version} AS version, {o}.{topic} AS topic, {o}.{event_type} AS event_type,
-       {o}.{aggregate_type} AS aggregate_type, {o}.{aggregate_id} AS aggregate_id,
-       {o}.{schema_version} AS schema_version, {payload_out} AS payload, {o}.{content_type} AS content_type,
-       {o}.{tenant_id} AS tenant_id, {o}.{correlation_id} AS correlation_id, {o}.{causation_id} AS causation_id,
-       {o}.{attributes} AS attributes, {o}.{occurred_at} AS occurred_at, {o}.{deliver_at} AS deliver_at
-  FROM heads h
-  LEFT JOIN {delivery} d
-    ON h.due AND d.unsent_shard = h.shard AND d.{ordering_key} = h.ordering_key AND d.{delivery_version} >= h.version
-   AND d.{delivery_version} < h.version + GREATEST(1, :most DIV GREATEST(1, (SELECT count(*) FROM heads x WHERE x.due)))
-  {join_facts}
- ORDER BY h.shard, h.ordering_key, d.{delivery_version};
+CALL {due}(:shards, :after, :depth, :most);
 
 -- name: mark_sent
 -- Settle by lease, not by id alone: a slow relay must not undo what its successor did.

@@ -1,6 +1,6 @@
 """PostgreSQL through psycopg 3."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -34,8 +34,8 @@ class PostgreSQL(Store):
     busy_codes = frozenset({"40001", "40P01", "55P03"})
     missing_table_codes = frozenset({"42P01", "42883", "3F000"})
     can_notify = True
-    # At this isolation each statement sees its own state anyway: BEGIN and ROLLBACK would only be two round trips.
-    read_options = {"isolation_level": "AUTOCOMMIT"}
+    # Each statement has its own snapshot anyway: BEGIN and ROLLBACK would only be two round trips more.
+    read_options: Mapping[str, Any] = {"isolation_level": "AUTOCOMMIT"}
 
     @asynccontextmanager
     async def migrating(self) -> AsyncIterator[AsyncConnection]:
@@ -63,7 +63,9 @@ class PostgreSQL(Store):
         code = self.code_of(error)
         lost = code.startswith("08") or code in {"57P01", "57P02", "57P03"}
         origin = getattr(error, "orig", None)
-        return lost or super().is_disconnect(error) or (not code and type(origin).__name__ == "OperationalError")
+        return (
+            lost or super().is_disconnect(error) or (not code and type(origin).__name__ == "OperationalError")
+        )
 
 
 def _element(value: object) -> str:
@@ -80,6 +82,8 @@ def open(url: URL, clock: Clock) -> Store:
             url.set(drivername="postgresql+psycopg"),
             pool_size=10,
             max_overflow=20,
+            # The connection used last has its statements prepared and its caches warm.
+            pool_use_lifo=True,
             connect_args={"connect_timeout": 5, "application_name": "postroad"},
         )
     except ModuleNotFoundError:
@@ -93,5 +97,3 @@ def open(url: URL, clock: Clock) -> Store:
         connection.commit()
 
     return PostgreSQL(url, engine, clock)
-
-

@@ -1,8 +1,8 @@
 """SQLite in a file, shared by several processes."""
 
 import uuid
-from datetime import UTC, datetime
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import Connection, event
@@ -27,7 +27,11 @@ class SQLite(Store):
         argument="NEW.",
         given="(SELECT version FROM postroad_version"
         " WHERE aggregate_type = NEW.aggregate_type AND aggregate_id = NEW.aggregate_id)",
-        payload_in={"bytes": "NEW.payload", "text": "CAST(NEW.payload AS TEXT)", "json": "CAST(NEW.payload AS TEXT)"},
+        payload_in={
+            "bytes": "NEW.payload",
+            "text": "CAST(NEW.payload AS TEXT)",
+            "json": "CAST(NEW.payload AS TEXT)",
+        },
         payload_out={"bytes": "{column}", "text": "{column}", "json": "{column}"},
         id_types={"native": "TEXT", "text": "TEXT"},
         id_in_list={"native": "j.id", "text": "j.id"},
@@ -85,12 +89,14 @@ def open(url: URL, clock: Clock) -> Store:
         cursor.execute("PRAGMA foreign_keys = ON")
         cursor.close()
         # The clock of this database is the machine's, handed in so that a test can own it.
-        connection.create_function("postroad_now", 0, lambda: clock.now().astimezone(UTC).strftime(_TIME_FORMAT))
+        connection.create_function(
+            "postroad_now", 0, lambda: clock.now().astimezone(UTC).strftime(_TIME_FORMAT)
+        )
         connection.create_function("postroad_in", 1, lambda seconds: _later(clock, seconds))
 
     @event.listens_for(engine.sync_engine, "begin")
     def begin(connection: Connection) -> None:
-        # IMMEDIATE: a read that turns into a write fails at once, whatever the timeout, if another wrote meanwhile.
+        # IMMEDIATE: a read that turns into a write fails at once, whatever the timeout, if another wrote.
         read_only = connection.get_execution_options().get("postroad_read_only")
         connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
 

@@ -1,0 +1,88 @@
+"""Wake-ups are many; what is sent to the database because of them is not."""
+
+import threading
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from postroad.outbox import wake as module
+from postroad.outbox.wake import Wake
+from postroad.stores.base import Notifier
+from postroad.stores.tables import DEFAULT_OUTBOX
+
+
+class Bell(Notifier):
+    """Counts what would have been sent; `rung` is set by each."""
+
+    def __init__(self) -> None:
+        self.times = 0
+        self.rung = threading.Event()
+
+    def notify(self) -> None:
+        self.times += 1
+        self.rung.set()
+
+
+@pytest.fixture
+def bell() -> Bell:
+    return Bell()
+
+
+@pytest.fixture
+def wake(bell: Bell) -> Iterator[Wake]:
+    store: Any = SimpleNamespace(can_notify=True, notifier=lambda channel: bell)
+    wake = Wake(store, DEFAULT_OUTBOX)
+    yield wake
+    wake.close()
+
+
+def test_a_commit_is_told_here_at_once_and_elsewhere_by_notification(wake: Wake, bell: Bell) -> None:
+    told: list[str] = []
+    wake.listen(lambda: told.append("here"))
+    wake.committed()
+    assert told == ["here"]
+    assert bell.rung.wait(5)
+    assert told == ["here"]
+
+
+def test_many_commits_share_few_notifications(wake: Wake, bell: Bell) -> None:
+    begun = time.monotonic()
+    for _ in range(2_000):
+        wake.committed()
+        wake.soon()
+        time.sleep(0)
+    wake.close()
+    most = (time.monotonic() - begun) / module._REST + 2
+    assert 1 <= bell.times <= most
+
+
+def test_an_unseen_commit_is_knocked_for_several_times(wake: Wake, bell: Bell) -> None:
+    knocks = threading.Semaphore(0)
+    wake.listen(knocks.release)
+    wake.soon()
+    for _ in range(1 + len(module._LATER_KNOCKS)):
+        assert knocks.acquire(timeout=5)
+
+
+def test_writers_in_many_threads_share_one_thread_that_notifies(wake: Wake) -> None:
+    writers = [threading.Thread(target=wake.committed) for _ in range(16)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    names = [thread.name for thread in threading.enumerate()]
+    assert names.count(f"postroad-wake-{DEFAULT_OUTBOX.name}") == 1
+    wake.close()
+    names = [thread.name for thread in threading.enumerate()]
+    assert f"postroad-wake-{DEFAULT_OUTBOX.name}" not in names
+
+
+def test_nothing_starts_after_the_end(wake: Wake, bell: Bell) -> None:
+    wake.close()
+    wake.committed()
+    wake.soon()
+    assert bell.times == 0
+    assert wake._thread is None
