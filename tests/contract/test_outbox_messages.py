@@ -53,6 +53,13 @@ async def test_a_repeat_in_the_same_flush_is_no_second_event(office: Office) -> 
     assert [row.version for row in await office.rows()] == [1, 2]
 
 
+async def test_a_repeat_with_another_version_does_not_move_the_count(office: Office) -> None:
+    await office.post("a", idempotency_key="once", version=4)
+    await office.post("a", idempotency_key="once", version=9)
+    await office.post("a")
+    assert [row.version for row in await office.rows()] == [4, 5]
+
+
 async def test_a_repeat_after_it_was_sent_is_not_sent_again(office: Office) -> None:
     await office.post("a", idempotency_key="once", version=4)
     await office.carry()

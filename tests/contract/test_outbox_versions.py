@@ -111,6 +111,43 @@ async def test_writers_with_the_same_idempotency_key_write_once(office: Office, 
     assert [row.version for row in await office.rows()] == [1, 2] * 5
 
 
+@pytest.mark.spec("P9")
+@pytest.mark.parametrize("version", [None, 1])
+async def test_a_writer_that_waited_for_the_same_event_writes_nothing(
+    office: Office, version: int | None
+) -> None:
+    async with office.store.session() as session, session.begin():
+        office.outbox.add(session, Posted("a"), idempotency_key="once", version=version)
+        await session.flush()
+        waiting = asyncio.create_task(
+            until_not_busy(office.post, "a", idempotency_key="once", version=version)
+        )
+        # Long enough to come to the lock; if it were not, the test would only prove less.
+        await asyncio.wait((waiting,), timeout=0.15)
+        assert not waiting.done()
+    await waiting
+    await office.post("a")
+    assert [row.version for row in await office.rows()] == [1, 2]
+
+
+@pytest.mark.parametrize("store_kind", ["postgresql", "mariadb"])
+@pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ"])
+async def test_writers_of_different_aggregates_do_not_wait_for_each_other(
+    office: Office, store_kind: str, level: str
+) -> None:
+    """Whatever the isolation of the caller's transaction."""
+    engine = office.store.engine
+    async with engine.connect() as first, engine.connect() as second, asyncio.timeout(20):
+        for connection in (first, second):
+            await connection.execution_options(isolation_level=level)
+            await connection.begin()
+        for connection, parcel in ((first, "a"), (second, "b"), (first, "c"), (second, "d")):
+            await office.outbox.add(connection, Posted(parcel))
+        await second.commit()
+        await first.commit()
+    assert [row.ordering_key for row in await office.rows()] == [f"parcel/{parcel}" for parcel in "abcd"]
+
+
 @pytest.mark.parametrize("store_kind", ["mariadb"])
 async def test_a_snapshot_does_not_show_an_old_counter(office: Office, store_kind: str) -> None:
     """Under MySQL's default isolation a plain read would see the counter as it was at the beginning."""

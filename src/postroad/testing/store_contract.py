@@ -87,6 +87,12 @@ class StoreContract:
         assert (refused.value.aggregate_id, refused.value.version) == ("a", version)
         assert len(await office.rows()) == 2
 
+    async def test_a_version_that_was_left_out_is_past_as_well(self, office: Office) -> None:
+        await office.post("a", version=7)
+        with pytest.raises(VersionConflict):
+            await office.post("a", version=5)
+        assert [row.version for row in await office.rows()] == [7]
+
     async def test_an_idempotency_key_writes_once(self, office: Office) -> None:
         (first,) = await office.post("a", idempotency_key="order 7")
         (second,) = await office.post("a", idempotency_key="order 7")
@@ -252,9 +258,13 @@ class StoreContract:
         await relay.leases.keep()
         ((due,),) = (await DueReader(office.store, office.table, 10).read(relay.leases.epochs)).runs
         await relay._mark([due], [])
+        await office.run("UPDATE {delivery} SET {published_at} = :then", then=LONG_AGO)
         async with office.store.transaction() as connection:
             assert await relay._mark_failed(connection, due, "late", None) == 0
+        await relay._mark([due], [])
         assert await office.states() == ["SENT"]
+        sent = await office.query("SELECT 1 FROM {delivery} WHERE {published_at} = :then", then=LONG_AGO)
+        assert len(sent) == 1
 
 
 async def _business_table(office: Office) -> None:

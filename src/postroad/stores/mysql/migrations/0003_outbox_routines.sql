@@ -31,35 +31,34 @@ CREATE PROCEDURE {add}(
 BEGIN
   DECLARE given BIGINT;
   DECLARE taken BOOLEAN DEFAULT FALSE;
-  IF NOT EXISTS (SELECT 1 FROM {outbox} WHERE {event_id} = a_event_id) THEN
-    -- A locking read, because a snapshot could show a version that is long past.
-    INSERT INTO {versions} (aggregate_type, aggregate_id, version) VALUES (a_aggregate_type, a_aggregate_id, 0)
-    ON DUPLICATE KEY UPDATE version = version;
-    SELECT version INTO given FROM {versions}
-     WHERE aggregate_type = a_aggregate_type COLLATE utf8mb4_bin AND aggregate_id = a_aggregate_id COLLATE utf8mb4_bin
-       FOR UPDATE;
-    IF a_version <= given THEN
-      SET taken = TRUE;
-    ELSE
-      SET given = COALESCE(a_version, given + 1);
-      BEGIN
-        DECLARE CONTINUE HANDLER FOR 1062 SET taken = TRUE;
-        INSERT INTO {outbox} ({event_id}, {topic}, {event_type}, {aggregate_type}, {aggregate_id}, {version},
-          {schema_version}, {payload}, {content_type}, {tenant_id}, {correlation_id}, {causation_id}, {attributes},
-          {occurred_at}, {deliver_at}{delivery_columns})
-        VALUES (a_event_id, a_topic, a_event_type, a_aggregate_type, a_aggregate_id, given,
-          a_schema_version, {payload_in}, a_content_type, a_tenant_id, a_correlation_id, a_causation_id, a_attributes,
-          a_occurred_at, a_deliver_at{delivery_values});
-      END;
-    END IF;
-    IF NOT taken THEN
-      UPDATE {versions} SET version = given
-       WHERE aggregate_type = a_aggregate_type COLLATE utf8mb4_bin AND aggregate_id = a_aggregate_id COLLATE utf8mb4_bin;
-      {insert_delivery}
-    -- Whoever held the counter until now may have written this very event: then there is nothing to do.
-    ELSEIF NOT EXISTS (SELECT 1 FROM {outbox} WHERE {event_id} = a_event_id LOCK IN SHARE MODE) THEN
-      SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = 31001, MESSAGE_TEXT = 'postroad: version conflict';
-    END IF;
+  -- A locking read, because a snapshot could show a version that is long past.
+  INSERT INTO {versions} (aggregate_type, aggregate_id, version) VALUES (a_aggregate_type, a_aggregate_id, 0)
+  ON DUPLICATE KEY UPDATE version = version;
+  SELECT version INTO given FROM {versions}
+   WHERE aggregate_type = a_aggregate_type COLLATE utf8mb4_bin AND aggregate_id = a_aggregate_id COLLATE utf8mb4_bin
+     FOR UPDATE;
+  IF a_version <= given THEN
+    SET taken = TRUE;
+  ELSE
+    SET given = COALESCE(a_version, given + 1);
+    BEGIN
+      DECLARE CONTINUE HANDLER FOR 1062 SET taken = TRUE;
+      INSERT INTO {outbox} ({event_id}, {topic}, {event_type}, {aggregate_type}, {aggregate_id}, {version},
+        {schema_version}, {payload}, {content_type}, {tenant_id}, {correlation_id}, {causation_id}, {attributes},
+        {occurred_at}, {deliver_at}{delivery_columns})
+      VALUES (a_event_id, a_topic, a_event_type, a_aggregate_type, a_aggregate_id, given,
+        a_schema_version, {payload_in}, a_content_type, a_tenant_id, a_correlation_id, a_causation_id, a_attributes,
+        a_occurred_at, a_deliver_at{delivery_values});
+    END;
+  END IF;
+  IF NOT taken THEN
+    UPDATE {versions} SET version = given
+     WHERE aggregate_type = a_aggregate_type COLLATE utf8mb4_bin AND aggregate_id = a_aggregate_id COLLATE utf8mb4_bin;
+    {insert_delivery}
+  -- The same event again is nothing new. Asked only now: a read in a routine locks, and one that finds nothing would
+  -- lock the gap into which all others write.
+  ELSEIF NOT EXISTS (SELECT 1 FROM {outbox} WHERE {event_id} = a_event_id LOCK IN SHARE MODE) THEN
+    SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = 31001, MESSAGE_TEXT = 'postroad: version conflict';
   END IF;
 END;
 

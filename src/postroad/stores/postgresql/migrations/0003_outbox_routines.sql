@@ -19,29 +19,29 @@ CREATE FUNCTION {add}(
 DECLARE
   given bigint;
 BEGIN
-  IF EXISTS (SELECT 1 FROM {outbox} WHERE {event_id} = a_event_id) THEN
-    RETURN NULL;
-  END IF;
   INSERT INTO {versions} AS v (aggregate_type, aggregate_id, version)
   VALUES (a_aggregate_type, a_aggregate_id, COALESCE(a_version, 1))
   ON CONFLICT (aggregate_type, aggregate_id) DO UPDATE SET version = COALESCE(a_version, v.version + 1)
    WHERE COALESCE(a_version, v.version + 1) > v.version
   RETURNING version INTO given;
-  -- Again, because whoever held the counter until now may have written this very event.
-  IF EXISTS (SELECT 1 FROM {outbox} WHERE {event_id} = a_event_id) THEN
-    UPDATE {versions} SET version = version - 1
-     WHERE aggregate_type = a_aggregate_type AND aggregate_id = a_aggregate_id AND a_version IS NULL;
-    RETURN NULL;
+  IF given IS NOT NULL THEN
+    INSERT INTO {outbox} ({event_id}, {topic}, {event_type}, {aggregate_type}, {aggregate_id}, {version},
+      {schema_version}, {payload}, {content_type}, {tenant_id}, {correlation_id}, {causation_id}, {attributes},
+      {occurred_at}, {deliver_at}{delivery_columns})
+    VALUES (a_event_id, a_topic, a_event_type, a_aggregate_type, a_aggregate_id, given,
+      a_schema_version, {payload_in}, a_content_type, a_tenant_id, a_correlation_id, a_causation_id, a_attributes,
+      a_occurred_at, a_deliver_at{delivery_values})
+    ON CONFLICT DO NOTHING;
+    IF FOUND THEN
+      {insert_delivery}
+      RETURN given;
+    END IF;
+    -- Not written, so the number is free again; the counter is still locked.
+    UPDATE {versions} SET version = given - 1
+     WHERE aggregate_type = a_aggregate_type AND aggregate_id = a_aggregate_id;
   END IF;
-  IF given IS NULL THEN
+  IF NOT EXISTS (SELECT 1 FROM {outbox} WHERE {event_id} = a_event_id) THEN
     RAISE EXCEPTION 'postroad: version conflict' USING ERRCODE = 'PRVER', DETAIL = CAST(a_event_id AS text);
   END IF;
-  INSERT INTO {outbox} ({event_id}, {topic}, {event_type}, {aggregate_type}, {aggregate_id}, {version},
-    {schema_version}, {payload}, {content_type}, {tenant_id}, {correlation_id}, {causation_id}, {attributes},
-    {occurred_at}, {deliver_at}{delivery_columns})
-  VALUES (a_event_id, a_topic, a_event_type, a_aggregate_type, a_aggregate_id, given,
-    a_schema_version, {payload_in}, a_content_type, a_tenant_id, a_correlation_id, a_causation_id, a_attributes,
-    a_occurred_at, a_deliver_at{delivery_values});
-  {insert_delivery}
-  RETURN given;
+  RETURN NULL;
 END $$;
