@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from uuid import uuid4
@@ -19,7 +20,8 @@ import psycopg
 from sqlalchemy import text
 
 from bench.common import ROOT, Figure, OrderPlaced, Scale, Target, fresh_road
-from postroad import Postroad
+from postroad import Message, Postroad
+from postroad.brokers.base import Flow, Subscription, Topology
 
 PER_SECOND = 50
 TABLES = (
@@ -105,7 +107,7 @@ async def _post(road: Postroad, id: str) -> float:
 async def _serving(kind: str, road: Postroad) -> AsyncIterator[Moments]:
     begun: Moments = {}
     if kind == "bare":
-        listening = asyncio.create_task(_listen(road.database_url, begun))
+        listening = asyncio.create_task(_listen(road, begun))
         yield begun
         listening.cancel()
         await asyncio.wait({listening})
@@ -119,16 +121,20 @@ async def _serving(kind: str, road: Postroad) -> AsyncIterator[Moments]:
         yield begun
 
 
-async def _listen(url: str, begun: Moments) -> None:
-    """NOTIFY → fetch → mark → hand over → call; nothing is guarded, nothing survives a crash."""
-    waiting: asyncio.Queue[str] = asyncio.Queue()
+async def _listen(road: Postroad, begun: Moments) -> None:
+    """NOTIFY → fetch → hand over through the same broker → receive → call → mark; no order, no lease, no inbox."""
+    topology = Topology(("bench.letter.events",), (Subscription("bench.letter.events.bare", "bench.letter.events"),))
+    await road.broker.apply(topology)
+    receiver = await road.broker.subscribe("bench.letter.events.bare", Flow())
 
     async def call() -> None:
         while True:
-            id = await waiting.get()
-            begun[id] = time.monotonic()
+            for delivery in await receiver.receive():
+                begun[delivery.attributes["aggregate_id"]] = time.monotonic()
+                await delivery.ack()
 
     calling = asyncio.create_task(call())
+    url = road.database_url
     try:
         async with (
             await psycopg.AsyncConnection.connect(url, autocommit=True) as listener,
@@ -136,16 +142,28 @@ async def _listen(url: str, begun: Moments) -> None:
         ):
             await listener.execute("LISTEN letters")
             async for _ in listener.notifies():
-                found = await connection.execute(
-                    "SELECT n, id FROM letters WHERE NOT sent ORDER BY n LIMIT 1000"
-                )
+                found = await connection.execute("SELECT n, id FROM letters WHERE NOT sent ORDER BY n LIMIT 1000")
                 rows = await found.fetchall()
+                await road.broker.send([_letter(id) for _, id in rows])
                 numbers = [number for number, _ in rows]
                 await connection.execute("UPDATE letters SET sent = true WHERE n = ANY(%s)", (numbers,))
-                for _, id in rows:
-                    waiting.put_nowait(id)
     finally:
         calling.cancel()
+        await asyncio.wait({calling})
+        await receiver.aclose()
+
+
+def _letter(id: str) -> Message:
+    return Message(
+        id=uuid4(),
+        type="letter.written",
+        topic="bench.letter.events",
+        aggregate_type="letter",
+        aggregate_id=id,
+        version=1,
+        occurred_at=datetime.now(UTC),
+        payload=b"{}",
+    )
 
 
 @asynccontextmanager

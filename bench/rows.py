@@ -24,9 +24,7 @@ SELECT CAST(lpad(to_hex(n), 32, '0') AS uuid), 'bench.order.events', 'bench.orde
                generate_series(CAST(%(first)s AS bigint), CAST(%(last)s AS bigint)) AS n) AS rows"""
 
 
-async def fill(
-    road: Postroad, rows: int, *, keys: int, first: int = 0, state: str = "NEW", prefix: str = "o-"
-) -> None:
+async def fill(road: Postroad, rows: int, *, keys: int, first: int = 0, state: str = "NEW", prefix: str = "o-") -> None:
     values = {"keys": keys, "state": state, "first": first, "last": first + rows - 1, "prefix": prefix}
     async with road.store.transaction() as connection:
         await connection.exec_driver_sql(_FILL, values)
@@ -51,9 +49,7 @@ async def refill(road: Postroad, rows: int, *, keys: int) -> None:
 class Nowhere:
     """A broker that takes everything at once and keeps nothing."""
 
-    features = Features(
-        ordered_runs=True, delay=True, seek=False, attempts=False, max_message_bytes=10_000_000
-    )
+    features = Features(ordered_runs=True, delay=True, seek=False, attempts=False, max_message_bytes=10_000_000)
     address = "nowhere:"
 
     async def send(self, batch: Sequence[Message]) -> Sequence[Outcome]:

@@ -1,57 +1,104 @@
-"""A business transaction with an event, against the same transaction without it: eight connections."""
+"""A business transaction with an event, against the same transaction without it: eight connections.
+
+The transaction places an order: it locks the product, takes one from stock, inserts the order and its line. With a
+single INSERT as the whole business, one more row with its indexes weighs more, whoever writes it: that is shown
+beside a hand-written outbox insert.
+"""
 
 import asyncio
+import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack, nullcontext
 from functools import partial
+from typing import Any
 from uuid import uuid4
 
 import asyncpg
+import msgspec
 import psycopg
 from sqlalchemy import text
 
 from bench.common import Figure, OrderPlaced, Scale, Target, fresh_road, side_by_side
 from postroad import Postroad
+from postroad.stores.queries import parameters, restyle
 
 CONNECTIONS = 8
-TABLE = "CREATE TABLE orders (id text PRIMARY KEY, customer text, cents int, at timestamptz DEFAULT now())"
-INSERT = "INSERT INTO orders (id, customer, cents) VALUES ({}, {}, {})"
+PRODUCTS = 1_000
+TABLES = (
+    "CREATE TABLE product (id int PRIMARY KEY, stock int)",
+    f"INSERT INTO product SELECT n, 1000000 FROM generate_series(0, {PRODUCTS - 1}) AS n",
+    "CREATE TABLE orders (id text PRIMARY KEY, customer text, cents int, at timestamptz DEFAULT now())",
+    "CREATE TABLE order_line (order_id text, product_id int, quantity int, PRIMARY KEY (order_id, product_id))",
+    "CREATE TABLE plain_outbox (id uuid PRIMARY KEY, topic text, type text, aggregate text, payload bytea,"
+    " at timestamptz DEFAULT now(), sent boolean DEFAULT false)",
+    "CREATE INDEX ON plain_outbox (at) WHERE NOT sent",
+)
+INSERT = "INSERT INTO orders (id, customer, cents) VALUES (:id, :customer, :cents)"
+PLACE = (
+    "SELECT stock FROM product WHERE id = :product FOR UPDATE",
+    "UPDATE product SET stock = stock - 1 WHERE id = :product",
+    INSERT,
+    "INSERT INTO order_line VALUES (:id, :product, 1)",
+)
+BY_HAND = "INSERT INTO plain_outbox (id, topic, type, aggregate, payload) VALUES (:event, :topic, :type, :id, :payload)"
+
+
+Run = Callable[..., Awaitable[float]]
 
 
 async def measure(scale: Scale, server: str) -> list[Figure]:
     seconds = scale.of(0.05, 2.0, 5.0)
-    variants: tuple[tuple[str, Callable[[Postroad, float, bool], Awaitable[float]], Target | None], ...] = (
-        ("write, psycopg", _psycopg, Target(0.80)),
-        ("write, psycopg pipeline", partial(_psycopg, pipeline=True), Target(0.80)),
-        ("write, asyncpg", _asyncpg, None),
-        ("write, SQLAlchemy session", _sqlalchemy, None),
+    order, alone = partial(_psycopg, PLACE), partial(_psycopg, (INSERT,))
+    without, by_hand = {"with_event": False}, {"with_event": False, "by_hand": True}
+    variants: tuple[tuple[str, Run, dict[str, bool], Target | None], ...] = (
+        ("write, an order", order, without, Target(0.80)),
+        ("write, an order, in a pipeline", partial(order, pipeline=True), without, None),
+        ("write, an order, asyncpg", _asyncpg, without, None),
+        ("write, an order, SQLAlchemy session", _sqlalchemy, without, None),
+        ("write, a single INSERT", alone, without, None),
+        ("write, a single INSERT, against an outbox by hand", alone, by_hand, None),
     )
     figures = []
-    for name, run, target in variants:
-        async with fresh_road(server, TABLE) as road:
-            await run(road, 0.0, True)  # once through everything, so that no round pays for a first time
+    for name, run, other, target in variants:
+        async with fresh_road(server, *TABLES) as road:
+            await run(road, 0.0, with_event=True)  # once through everything, so that no round pays for a first time
             ours, bare = await side_by_side(
-                scale.rounds, partial(run, road, seconds, True), partial(run, road, seconds, False)
+                scale.rounds, partial(run, road, seconds, with_event=True), partial(run, road, seconds, **other)
             )
         figures.append(Figure(name, ours, bare, "tx/s", target))
     return figures
 
 
-def _order() -> OrderPlaced:
-    return OrderPlaced(order_id=str(uuid4()), customer="customer-1", cents=4200)
+def _order() -> tuple[OrderPlaced, dict[str, Any]]:
+    order = OrderPlaced(order_id=str(uuid4()), customer="customer-1", cents=4200)
+    values = {"id": order.order_id, "customer": order.customer, "cents": order.cents}
+    return order, values | {"product": random.randrange(PRODUCTS)}
 
 
-async def _psycopg(road: Postroad, seconds: float, with_event: bool, *, pipeline: bool = False) -> float:
+async def _psycopg(
+    statements: Sequence[str],
+    road: Postroad,
+    seconds: float,
+    *,
+    with_event: bool,
+    by_hand: bool = False,
+    pipeline: bool = False,
+) -> float:
     """Plain connections in threads; in a pipeline the statements of a transaction share a round trip."""
-    insert = INSERT.format("%s", "%s", "%s")
+    texts = [restyle(statement, "pyformat") for statement in statements]
+    hand_written = restyle(BY_HAND, "pyformat")
 
     def transact(connection: psycopg.Connection) -> None:
-        order = _order()
+        order, values = _order()
         with connection.pipeline() if pipeline else nullcontext():
-            connection.execute(insert, (order.order_id, order.customer, order.cents))
+            for statement in texts:
+                connection.execute(statement, values)
             if with_event:
                 road.add(connection, order)
+            if by_hand:
+                event = {"event": uuid4(), "topic": "bench.order.events", "type": "order.placed"}
+                connection.execute(hand_written, values | event | {"payload": msgspec.json.encode(order)})
             connection.commit()
 
     def work(connection: psycopg.Connection, deadline: float) -> int:
@@ -71,15 +118,16 @@ async def _in_thread(work: Callable[[float], int], deadline: float) -> int:
     return await asyncio.to_thread(work, deadline)
 
 
-async def _asyncpg(road: Postroad, seconds: float, with_event: bool) -> float:
-    insert = INSERT.format("$1", "$2", "$3")
+async def _asyncpg(road: Postroad, seconds: float, *, with_event: bool) -> float:
+    texts = [(restyle(statement, "numbered"), parameters(statement)) for statement in PLACE]
 
     async def work(connection: asyncpg.Connection, deadline: float) -> int:
         done = 0
         while not done or time.monotonic() < deadline:
-            order = _order()
+            order, values = _order()
             async with connection.transaction():
-                await connection.execute(insert, order.order_id, order.customer, order.cents)
+                for statement, names in texts:
+                    await connection.execute(statement, *(values[name] for name in names))
                 if with_event:
                     await road.add(connection, order)
             done += 1
@@ -90,16 +138,16 @@ async def _asyncpg(road: Postroad, seconds: float, with_event: bool) -> float:
     return await _rate([partial(work, connection) for connection in connections], seconds)
 
 
-async def _sqlalchemy(road: Postroad, seconds: float, with_event: bool) -> float:
-    insert = text(INSERT.format(":id", ":customer", ":cents"))
+async def _sqlalchemy(road: Postroad, seconds: float, *, with_event: bool) -> float:
+    texts = [text(statement) for statement in PLACE]
 
     async def work(deadline: float) -> int:
         done = 0
         while not done or time.monotonic() < deadline:
-            order = _order()
+            order, values = _order()
             async with road.session() as session, session.begin():
-                values = {"id": order.order_id, "customer": order.customer, "cents": order.cents}
-                await session.execute(insert, values)
+                for statement in texts:
+                    await session.execute(statement, values)
                 if with_event:
                     road.add(session, order)
             done += 1

@@ -111,7 +111,11 @@ class Show:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.story: list[str] = []
         self.started = time.monotonic()
-        self.progress = Progress(TextColumn("{task.description:<12}"), BarColumn(44), TextColumn("{task.completed:>6,.0f} / {task.total:,.0f}"))
+        self.progress = Progress(
+            TextColumn("{task.description:<12}"),
+            BarColumn(44),
+            TextColumn("{task.completed:>6,.0f} / {task.total:,.0f}"),
+        )
         self.expected = (orders - orders // (ROLLED_BACK_EVERY * TOGETHER) * TOGETHER) * 2
         self.bars = {name: self.progress.add_task(name, total=self.expected) for name in ("written", "sent", *GROUPS)}
 
@@ -213,7 +217,11 @@ def result(show: Show, books: dict[str, int]) -> tuple[Table, bool]:
     table.add_column("what")
     table.add_column("count", justify="right")
     table.add_column("", style="dim")
-    table.add_row("events written", f"{books['written']:,}", f"{show.orders - show.total('writer', 'rolled_back'):,} orders, placed and paid")
+    table.add_row(
+        "events written",
+        f"{books['written']:,}",
+        f"{show.orders - show.total('writer', 'rolled_back'):,} orders, placed and paid",
+    )
     table.add_row("orders rolled back", f"{show.total('writer', 'rolled_back'):,}", "their events went with them")
     table.add_row("deliveries", f"{delivered:,}", "as the workers counted; a killed one may miss a few")
     table.add_row("duplicates on the wire, absorbed", f"{duplicates:,}", "the price of at-least-once")

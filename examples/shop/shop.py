@@ -95,7 +95,9 @@ async def open_account(event: OrderPlaced, session: AsyncSession, message: Messa
 async def count_revenue(event: OrderPaid, session: AsyncSession, message: Message) -> None:
     session.add(Effect(consumer="accounting", order_id=event.order_id, version=message.version))
     await session.execute(
-        text("INSERT INTO revenue VALUES ('today', :cents) ON CONFLICT (day) DO UPDATE SET cents = revenue.cents + :cents"),
+        text(
+            "INSERT INTO revenue VALUES ('today', :cents) ON CONFLICT (day) DO UPDATE SET cents = revenue.cents + :cents"
+        ),
         {"cents": event.cents},
     )
 

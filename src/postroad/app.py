@@ -178,7 +178,9 @@ class Postroad:
         wanted = self.groups if groups is None else tuple(groups)
         for group in wanted:
             if group not in self.groups:
-                raise ConfigurationError(f"There is no group {group!r}. Registered: {', '.join(self.groups) or 'none'}.")
+                raise ConfigurationError(
+                    f"There is no group {group!r}. Registered: {', '.join(self.groups) or 'none'}."
+                )
         return Runner(
             self,
             relays=[self._relay(outbox) for outbox in self.outboxes] if relay else [],

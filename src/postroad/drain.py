@@ -23,9 +23,7 @@ async def drain(road: "Postroad", timeout: float) -> None:
             depth = await road.broker.depth(subscription.name)
             if not depth.messages or (not depth.delayed and depth.oldest is not None and depth.oldest > sent_by):
                 break
-            pause = await _pause(
-                road, pause, deadline, timeout, f"{depth.messages} messages in {subscription.name}"
-            )
+            pause = await _pause(road, pause, deadline, timeout, f"{depth.messages} messages in {subscription.name}")
 
 
 async def _unsent(road: "Postroad", written_by: datetime) -> str:

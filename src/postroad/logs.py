@@ -73,9 +73,7 @@ class HumanFormatter(logging.Formatter):
         self._colour = colour
 
     def format(self, record: logging.LogRecord) -> str:
-        line = (
-            f"{_moment(record).astimezone():%H:%M:%S} {record.levelname:<7} {one_line(record.getMessage())}"
-        )
+        line = f"{_moment(record).astimezone():%H:%M:%S} {record.levelname:<7} {one_line(record.getMessage())}"
         if self._colour and record.levelname in _COLOURS:
             line = f"{_COLOURS[record.levelname]}{line}{_PLAIN}"
         if record.exc_info:

@@ -134,11 +134,7 @@ def new_id(now: datetime, randomness: random.Random) -> uuid.UUID:
     milliseconds = int(now.timestamp() * 1000)
     noise = randomness.getrandbits(74)
     return uuid.UUID(
-        int=(milliseconds << 80)
-        | (0x7 << 76)
-        | ((noise >> 62) << 64)
-        | (0b10 << 62)
-        | (noise & ((1 << 62) - 1))
+        int=(milliseconds << 80) | (0x7 << 76) | ((noise >> 62) << 64) | (0b10 << 62) | (noise & ((1 << 62) - 1))
     )
 
 

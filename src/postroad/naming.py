@@ -99,18 +99,14 @@ def check_domain_event(name: str) -> str:
     action = _action(kind, name, name, "Genesis.Session.Started")
     if not is_past(action):
         cure = name.removesuffix(action) + past_of(action)
-        raise InvalidName(
-            kind, name, f"must end in the past tense, because an event has happened. Use {cure!r}."
-        )
+        raise InvalidName(kind, name, f"must end in the past tense, because an event has happened. Use {cure!r}.")
     return name
 
 
 def check_command(name: str) -> str:
     """`Command.Genesis.Session.Start`: an order, not yet a fact."""
     if not name.startswith("Command."):
-        raise InvalidName(
-            "command", name, "must begin with 'Command.', such as 'Command.Genesis.Session.Start'."
-        )
+        raise InvalidName("command", name, "must begin with 'Command.', such as 'Command.Genesis.Session.Start'.")
     action = _action("command", name, name.removeprefix("Command."), "Command.Genesis.Session.Start")
     if not is_imperative(action):
         raise InvalidName("command", name, "must end in the imperative, such as Start, not Started.")
@@ -134,9 +130,7 @@ def map_faults(events: dict[str, str]) -> list[InvalidName]:
             faults.append(fault)
             continue
         if not same_word(event, expected):
-            faults.append(
-                InvalidName("event type", event, f"does not follow from {command!r}. Use {expected!r}.")
-            )
+            faults.append(InvalidName("event type", event, f"does not follow from {command!r}. Use {expected!r}."))
     return faults
 
 
@@ -145,18 +139,14 @@ def check_aggregate(name: str) -> str:
     if fault := _length_fault(name, 64):
         raise InvalidName("aggregate", name, fault)
     if not _AGGREGATE.fullmatch(name):
-        raise InvalidName(
-            "aggregate", name, "must begin with a letter and have only letters, digits, '.', '_', '-'."
-        )
+        raise InvalidName("aggregate", name, "must begin with a letter and have only letters, digits, '.', '_', '-'.")
     return name
 
 
 def check_identifier(name: str) -> str:
     """A table's name, with or without its schema, that needs no quoting in any store."""
     if not _IDENTIFIER.fullmatch(name):
-        raise InvalidName(
-            "table", name, "must have only letters, digits and underscores, as table or schema.table."
-        )
+        raise InvalidName("table", name, "must have only letters, digits and underscores, as table or schema.table.")
     if any(len(part) > _MAX_IDENTIFIER for part in name.split(".")):
         raise InvalidName("table", name, f"has a part longer than {_MAX_IDENTIFIER} characters.")
     return name

@@ -272,9 +272,7 @@ async def test_ids_of_any_form_are_marked_as_they_are(fresh: Store, seed: str) -
 
 
 @pytest.mark.parametrize("seed", ["debezium"])
-async def test_columns_that_cannot_serve_keep_their_name_and_ours_stand_beside_them(
-    fresh: Store, seed: str
-) -> None:
+async def test_columns_that_cannot_serve_keep_their_name_and_ours_stand_beside_them(fresh: Store, seed: str) -> None:
     ddl = DEBEZIUM.removesuffix(")") + ", state int, attributes jsonb, ordering_key text, topic text)"
     await create(fresh, ddl)
     plan = await plan_adoption(fresh, "outbox")
@@ -294,9 +292,7 @@ async def test_columns_that_cannot_serve_keep_their_name_and_ours_stand_beside_t
 async def test_a_table_that_is_no_outbox_is_refused(fresh: Store, seed: str) -> None:
     with pytest.raises(ConfigurationError, match="There is no table nothing to adopt"):
         await plan_adoption(fresh, "nothing")
-    await create(
-        fresh, "CREATE TABLE numbered (id bigint PRIMARY KEY, type text, aggregatetype text, payload text)"
-    )
+    await create(fresh, "CREATE TABLE numbered (id bigint PRIMARY KEY, type text, aggregatetype text, payload text)")
     with pytest.raises(ConfigurationError, match="no column for event_id, aggregate_id"):
         await plan_adoption(fresh, "numbered")
 

@@ -12,9 +12,7 @@ from postroad.testing import FaultyBroker
 from postroad.testing.broker_contract import BrokerContract
 from tests.support.components import address
 
-VARIANTS = {
-    "embedded": ["embedded in memory", "embedded in a file", "embedded behind a faultless FaultyBroker"]
-}
+VARIANTS = {"embedded": ["embedded in memory", "embedded in a file", "embedded behind a faultless FaultyBroker"]}
 
 
 def variants() -> list[str]:

@@ -45,9 +45,7 @@ async def test_a_handler_that_blocks_the_loop_keeps_its_lease(database_url: str,
             record = await b.record(message)
             # The loop stands still from here on; another thread looks at the lease.
             watch = threading.Thread(
-                target=lambda: renewed.append(
-                    asyncio.run(_until_renewed(database_url, message, record.locked_until))
-                )
+                target=lambda: renewed.append(asyncio.run(_until_renewed(database_url, message, record.locked_until)))
             )
             watch.start()
             watch.join()
@@ -102,9 +100,7 @@ async def test_renewal_survives_an_outage(fresh_postgresql_url: str, monkeypatch
         assert (await b.record(message)).status is Status.SUCCEEDED
 
 
-async def test_renewal_ends_with_the_attempt(
-    fresh_postgresql_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_renewal_ends_with_the_attempt(fresh_postgresql_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with bench(fresh_postgresql_url) as b:
         message = placed()
         acquired = await b.inbox.try_acquire(GROUP, message, 30)

@@ -59,9 +59,7 @@ async def test_retry_makes_a_failed_record_due_with_all_its_attempts(database_ur
         await b.inbox.mark_failed(GROUP, message, RuntimeError(), Dead("exceeded maxRetry"), failures=5)
         assert await b.inbox.due(GROUP) == []
         assert await b.inbox.retry(GROUP, message.id)
-        assert [(record.event_id, record.retry_count) for record in await b.inbox.due(GROUP)] == [
-            (message.id, 0)
-        ]
+        assert [(record.event_id, record.retry_count) for record in await b.inbox.due(GROUP)] == [(message.id, 0)]
         assert not await b.inbox.retry("billing", message.id)
 
 

@@ -179,9 +179,7 @@ async def test_a_holder_that_lost_its_lease_cannot_record_a_failure(database_url
             # The handler is the only writer, so nobody can take its lease meanwhile: let it end before.
             old = await b.inbox.try_acquire(GROUP, message, 0.0)
             await b.inbox.try_acquire(GROUP, message, TTL)
-            assert not await b.inbox.mark_failed(
-                GROUP, message, RuntimeError(), _retry(), lease=old.lease, failures=1
-            )
+            assert not await b.inbox.mark_failed(GROUP, message, RuntimeError(), _retry(), lease=old.lease, failures=1)
         else:
             with pytest.raises(RuntimeError):
                 await b.inbox.consume(GROUP, message, slow, ConsumeOptions(lock_ttl=TTL))

@@ -45,14 +45,10 @@ async def test_texts_come_back_as_they_were(postgresql_url: str) -> None:
 async def test_numbers_and_ids_come_back_as_they_were(postgresql_url: str) -> None:
     store = open_store(postgresql_url, clock=SystemClock())
     numbers, ids = [0, -1, 2**63 - 1], [UUID(int=n) for n in range(3)]
-    query = text(
-        "SELECT x, id FROM unnest(CAST(:numbers AS bigint[]), CAST(:ids AS uuid[])) AS t(x, id) ORDER BY id"
-    )
+    query = text("SELECT x, id FROM unnest(CAST(:numbers AS bigint[]), CAST(:ids AS uuid[])) AS t(x, id) ORDER BY id")
     try:
         async with store.reading() as connection:
-            found = await connection.execute(
-                query, {"numbers": store.list_in(numbers), "ids": store.list_in(ids)}
-            )
+            found = await connection.execute(query, {"numbers": store.list_in(numbers), "ids": store.list_in(ids)})
             assert [tuple(row) for row in found] == list(zip(numbers, ids, strict=True))
     finally:
         await store.aclose()

@@ -29,9 +29,7 @@ class ParcelPosted(msgspec.Struct, frozen=True):
     grams: int = 1
 
 
-@event(
-    "letter.posted", topic="post.letter.events", aggregate="letter", key="letter_id", outbox="letter_outbox"
-)
+@event("letter.posted", topic="post.letter.events", aggregate="letter", key="letter_id", outbox="letter_outbox")
 class LetterPosted(msgspec.Struct, frozen=True):
     letter_id: str
 
@@ -51,9 +49,7 @@ class Office:
             return [self.road.add(session, ParcelPosted(parcel_id=p), **options).id for p in parcels]
 
     async def set_state(self, id: UUID, state: str) -> None:
-        change = (
-            "UPDATE postroad_outbox SET state = :state, attempts = 5, last_error = 'no' WHERE event_id = :id"
-        )
+        change = "UPDATE postroad_outbox SET state = :state, attempts = 5, last_error = 'no' WHERE event_id = :id"
         async with self.road.store.transaction() as connection:
             await connection.execute(text(change), {"state": state, "id": self.road.store.adapt(id)})
 
@@ -144,9 +140,7 @@ async def test_retry_lets_a_parked_event_go(office: Office) -> None:
     assert office.handled == ["a"]
     shown = await operations.outbox_event(office.road.store, office.road.outboxes, id)
     assert (shown.event.state, shown.event.attempts) == ("SENT", 0)
-    assert [(act.actor, act.action, act.detail) for act in shown.history] == [
-        ("ann", "outbox.retry", "mended")
-    ]
+    assert [(act.actor, act.action, act.detail) for act in shown.history] == [("ann", "outbox.retry", "mended")]
 
 
 async def test_skip_sends_the_rest_of_the_key_and_never_the_event(office: Office) -> None:
@@ -285,9 +279,7 @@ async def test_a_dead_letter_is_thrown_away_with_a_reason(office: Office) -> Non
         await operations.discard_dead(road.store, road.broker, dead, actor="ann", reason="")
     assert await operations.discard_dead(road.store, road.broker, dead, actor="ann", reason="a test") == 1
     assert await operations.dead_page(road.broker, topics) == []
-    assert [(act.action, act.detail) for act in await operations.acts(road.store)] == [
-        ("dlq.discard", "a test")
-    ]
+    assert [(act.action, act.detail) for act in await operations.acts(road.store)] == [("dlq.discard", "a test")]
     with pytest.raises(OperationRefused, match="no dead letter"):
         await operations.find_dead(road.broker, topics, [dead[0].id])
 

@@ -45,9 +45,7 @@ def begun(kind: str, url: str) -> Iterator[object]:
 
 
 @pytest.mark.spec("F2")
-async def test_a_driver_connection_writes_what_the_relay_sends(
-    office: Office, store_kind: str, store_url: str
-) -> None:
+async def test_a_driver_connection_writes_what_the_relay_sends(office: Office, store_kind: str, store_url: str) -> None:
     with begun(store_kind, store_url) as connection:
         added = office.outbox.add(connection, Posted("a", "☃\\'\""), headers={"x": "1"})
         office.outbox.add(connection, Posted("a"), version=7)
@@ -57,9 +55,7 @@ async def test_a_driver_connection_writes_what_the_relay_sends(
     assert (first.version, second.version) == (1, 7)
 
 
-async def test_a_driver_connection_rolls_the_event_back(
-    office: Office, store_kind: str, store_url: str
-) -> None:
+async def test_a_driver_connection_rolls_the_event_back(office: Office, store_kind: str, store_url: str) -> None:
     with begun(store_kind, store_url) as connection:
         office.outbox.add(connection, Posted("a"))
         connection.rollback()
@@ -83,9 +79,7 @@ async def test_outside_a_transaction_a_driver_connection_is_refused(
     assert not await office.rows()
 
 
-async def test_a_driver_connection_tells_a_version_conflict(
-    office: Office, store_kind: str, store_url: str
-) -> None:
+async def test_a_driver_connection_tells_a_version_conflict(office: Office, store_kind: str, store_url: str) -> None:
     await office.post("a")
     with begun(store_kind, store_url) as connection:
         with pytest.raises(VersionConflict, match="'a' has already reached version 1"):
@@ -108,9 +102,7 @@ only_postgresql = pytest.mark.parametrize("store_kind", ["postgresql"])
 
 
 @only_postgresql
-async def test_asyncpg_writes_in_its_transaction_only(
-    office: Office, store_kind: str, store_url: str
-) -> None:
+async def test_asyncpg_writes_in_its_transaction_only(office: Office, store_kind: str, store_url: str) -> None:
     connection = await asyncpg.connect(store_url)
     with pytest.raises(NoTransaction, match=r"async with connection\.transaction\(\):[\s\S]*await road\.add"):
         office.outbox.add(connection, Posted("a"))
@@ -127,9 +119,7 @@ async def test_asyncpg_writes_in_its_transaction_only(
 
 
 @only_postgresql
-async def test_a_pooled_asyncpg_connection_writes_too(
-    office: Office, store_kind: str, store_url: str
-) -> None:
+async def test_a_pooled_asyncpg_connection_writes_too(office: Office, store_kind: str, store_url: str) -> None:
     async with asyncpg.create_pool(store_url, min_size=1) as pool:
         with pytest.raises(ConfigurationError, match="Pool"):
             office.outbox.add(pool, Posted("a"))

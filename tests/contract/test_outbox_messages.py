@@ -133,9 +133,7 @@ async def test_the_largest_attributes_that_travel_fit_into_the_store(office: Off
 async def test_an_event_goes_to_the_table_it_was_declared_for(office: Office) -> None:
     async with office.store.session() as session, session.begin():
         office.outbox.add(session, Weighed("a"))
-        with pytest.raises(
-            ConfigurationError, match="belongs to outbox 'nowhere', but this service has only"
-        ):
+        with pytest.raises(ConfigurationError, match="belongs to outbox 'nowhere', but this service has only"):
             office.outbox.add(session, Lost())
     assert not await office.rows()
     assert len(await office.rows(office.outbox.tables["postroad_second"])) == 1
@@ -155,9 +153,7 @@ async def test_a_row_lies_in_the_shard_of_its_key(office: Office, layout: object
         office = Office(office.store, APPEND_ONLY)
     await office.post("a", "ä", "☃")
     rows = await office.query("SELECT {ordering_key} AS k, {shard} AS shard FROM {delivery}")
-    assert {row.k: row.shard for row in rows} == {
-        f"parcel/{p}": shard_of(f"parcel/{p}") for p in ("a", "ä", "☃")
-    }
+    assert {row.k: row.shard for row in rows} == {f"parcel/{p}": shard_of(f"parcel/{p}") for p in ("a", "ä", "☃")}
 
 
 async def test_a_service_needs_an_outbox(office: Office) -> None:

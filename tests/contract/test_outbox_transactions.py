@@ -48,9 +48,7 @@ async def test_an_own_session_writes_events_that_are_sent(office: Office, engine
 
 
 @pytest.mark.spec("F2")
-async def test_an_own_async_session_writes_events_that_are_sent(
-    office: Office, async_engine: AsyncEngine
-) -> None:
+async def test_an_own_async_session_writes_events_that_are_sent(office: Office, async_engine: AsyncEngine) -> None:
     async with AsyncSession(async_engine) as session, session.begin():
         office.outbox.add(session, Posted("a"), delay=60)
         await office.outbox.add(session, Posted("a"), version=10**17)
@@ -125,11 +123,7 @@ async def test_autocommit_is_refused(office: Office, engine: Engine, level: str)
     else:
         autocommit = engine.execution_options(isolation_level="AUTOCOMMIT") if level == "option" else engine
     with autocommit.connect() as connection:
-        connection = (
-            connection.execution_options(isolation_level="AUTOCOMMIT")
-            if level == "connection"
-            else connection
-        )
+        connection = connection.execution_options(isolation_level="AUTOCOMMIT") if level == "connection" else connection
         connection.begin()
         with pytest.raises(NoTransaction, match="AUTOCOMMIT"):
             office.outbox.add(connection, Posted("a"))
@@ -247,9 +241,7 @@ async def test_a_session_on_another_kind_of_database_is_refused(office: Office, 
     assert not await office.rows()
 
 
-async def test_a_database_without_the_tables_says_which_command_helps(
-    office: Office, database_url: str
-) -> None:
+async def test_a_database_without_the_tables_says_which_command_helps(office: Office, database_url: str) -> None:
     empty = open_store(database_url)
     async with empty.session() as session, session.begin():
         office.outbox.add(session, Posted("a"))

@@ -90,9 +90,7 @@ async def test_of_writers_with_the_same_version_one_wins(office: Office) -> None
             return False
         return True
 
-    assert sorted(await asyncio.gather(*(write() for _ in range(WRITERS)))) == [False] * (WRITERS - 1) + [
-        True
-    ]
+    assert sorted(await asyncio.gather(*(write() for _ in range(WRITERS)))) == [False] * (WRITERS - 1) + [True]
     assert [row.version for row in await office.rows()] == [1]
 
 
@@ -113,15 +111,11 @@ async def test_writers_with_the_same_idempotency_key_write_once(office: Office, 
 
 @pytest.mark.spec("P9")
 @pytest.mark.parametrize("version", [None, 1])
-async def test_a_writer_that_waited_for_the_same_event_writes_nothing(
-    office: Office, version: int | None
-) -> None:
+async def test_a_writer_that_waited_for_the_same_event_writes_nothing(office: Office, version: int | None) -> None:
     async with office.store.session() as session, session.begin():
         office.outbox.add(session, Posted("a"), idempotency_key="once", version=version)
         await session.flush()
-        waiting = asyncio.create_task(
-            until_not_busy(office.post, "a", idempotency_key="once", version=version)
-        )
+        waiting = asyncio.create_task(until_not_busy(office.post, "a", idempotency_key="once", version=version))
         # Long enough to come to the lock; if it were not, the test would only prove less.
         await asyncio.wait((waiting,), timeout=0.15)
         assert not waiting.done()

@@ -83,9 +83,7 @@ async def steps(office: Office, sql: str, values: dict[str, Any]) -> int:
 
 
 @pytest.mark.parametrize("layout", [None, APPEND_ONLY], ids=["in_row", "append_only"])
-async def test_a_long_queue_behind_a_parked_head_costs_nothing(
-    office: Office, layout: OutboxTable | None
-) -> None:
+async def test_a_long_queue_behind_a_parked_head_costs_nothing(office: Office, layout: OutboxTable | None) -> None:
     if layout:
         office = Office(office.store, layout)
     await backlog(office, "parked", 1, 1, "FAILED")

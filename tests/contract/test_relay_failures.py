@@ -162,9 +162,7 @@ async def test_a_row_that_is_no_message_is_parked_and_stops_nobody(
     office: Office, caplog: pytest.LogCaptureFixture
 ) -> None:
     await office.post(*"aab")
-    await office.run(
-        "UPDATE {outbox} SET {attributes} = 'not json' WHERE {aggregate_id} = 'a' AND {version} = 2"
-    )
+    await office.run("UPDATE {outbox} SET {attributes} = 'not json' WHERE {aggregate_id} = 'a' AND {version} = 2")
     relay = await office.carry()
     assert await office.states() == ["SENT", "FAILED", "SENT"]
     assert "the row is no message" in (await office.rows())[1].last_error

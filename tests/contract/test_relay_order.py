@@ -180,9 +180,7 @@ async def test_append_only_facts_are_never_updated(office: Office, store_kind: s
         "CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
         "$$ BEGIN RAISE EXCEPTION 'a fact was updated'; END $$"
     )
-    await office.run(
-        "CREATE TRIGGER untouched BEFORE UPDATE ON postroad_facts FOR EACH ROW EXECUTE FUNCTION refuse()"
-    )
+    await office.run("CREATE TRIGGER untouched BEFORE UPDATE ON postroad_facts FOR EACH ROW EXECUTE FUNCTION refuse()")
     facts = Office(office.store, APPEND_ONLY)
     await facts.post("a", "a", "b")
     broker = FaultyBroker(facts.broker, refuse=lambda m: "no" if m.aggregate_id == "b" else None)

@@ -77,9 +77,7 @@ async def test_a_commit_in_the_same_process_wakes_the_relay(office: Office) -> N
 
 
 @pytest.mark.parametrize("store_kind", ["postgresql", "sqlite"])
-async def test_a_commit_in_another_process_wakes_the_relay(
-    office: Office, store_kind: str, store_url: str
-) -> None:
+async def test_a_commit_in_another_process_wakes_the_relay(office: Office, store_kind: str, store_url: str) -> None:
     broker = Signalling()
     relay = office.relay(broker, poll=LONG)
     writer = (
@@ -96,9 +94,7 @@ async def test_a_commit_in_another_process_wakes_the_relay(
     )
     async with running(relay):
         await asleep(relay)
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", writer, store_url, stderr=subprocess.PIPE
-        )
+        process = await asyncio.create_subprocess_exec(sys.executable, "-c", writer, store_url, stderr=subprocess.PIPE)
         await broker.wait()
         _, errors = await process.communicate()
     assert (process.returncode, errors) == (0, b"")

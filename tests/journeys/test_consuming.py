@@ -99,9 +99,7 @@ async def test_a_crash_between_commit_and_acknowledgement_costs_a_duplicate_only
         assert await deliver(after_the_crash, [message]) == [("ack", 1)]
         assert await b.effects() == ["1/1"]
         assert after_the_crash.statistics.duplicates == 1
-        assert [record.getMessage() for record in caplog.records] == [
-            "group receipts could not give its verdict: gone"
-        ]
+        assert [record.getMessage() for record in caplog.records] == ["group receipts could not give its verdict: gone"]
 
 
 @pytest.mark.spec("T6", "P10")
@@ -313,9 +311,7 @@ async def test_a_failure_is_told_with_the_attempt_the_next_try_and_the_users_own
 # --- the store in trouble -----------------------------------------------------------------------------
 
 
-async def test_an_outage_of_the_store_burns_no_attempt(
-    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_outage_of_the_store_burns_no_attempt(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with bench(sqlite_url) as b:
         at_work = subscriber(b, handlers())
         messages = [placed(1), placed(2)]
@@ -351,9 +347,7 @@ async def test_an_outage_while_a_failure_is_recorded_burns_no_attempt(
         for _ in range(20):
             [(verdict, _, _)] = await deliver(at_work, [message])
             assert verdict == "retry"
-        assert [record.getMessage() for record in caplog.records] == [
-            "group receipts waits for its database: gone"
-        ]
+        assert [record.getMessage() for record in caplog.records] == ["group receipts waits for its database: gone"]
 
 
 async def test_an_outage_of_the_store_during_a_later_attempt_burns_none(

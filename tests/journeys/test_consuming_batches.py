@@ -29,9 +29,7 @@ class Lists:
     def __init__(self, *bad: int) -> None:
         self.bad, self.calls = bad, []
 
-    async def __call__(
-        self, events: list[OrderPlaced], session: AsyncSession, messages: list[Message]
-    ) -> None:
+    async def __call__(self, events: list[OrderPlaced], session: AsyncSession, messages: list[Message]) -> None:
         self.calls.append([event.n for event in events])
         assert [message.version for message in messages] == self.calls[-1]
         for event in events:
@@ -108,9 +106,7 @@ async def test_a_failure_among_events_that_share_a_commit_costs_the_others_nothi
 
 @pytest.mark.spec("P10")
 @pytest.mark.parametrize("options", [{"batch": 10}, {"commit_every": 10}])
-async def test_a_duplicate_in_a_batch_is_not_handled_again(
-    database_url: str, options: dict[str, int]
-) -> None:
+async def test_a_duplicate_in_a_batch_is_not_handled_again(database_url: str, options: dict[str, int]) -> None:
     async with bench(database_url) as b:
         handler = Lists() if "batch" in options else Turns()
         at_work = subscriber(b, batches(handler, **options))
@@ -125,16 +121,12 @@ async def test_a_batch_waits_behind_a_failed_predecessor(database_url: str) -> N
     async with bench(database_url) as b:
         handler = Lists()
         await b.inbox.mark_failed(GROUP, placed(1), RuntimeError(), Retry(60.0))
-        verdicts = await deliver(
-            subscriber(b, batches(handler, batch=10)), [placed(2), placed(3), placed(1, "other")]
-        )
+        verdicts = await deliver(subscriber(b, batches(handler, batch=10)), [placed(2), placed(3), placed(1, "other")])
         assert [verdict[0] for verdict in verdicts] == ["retry", "retry", "ack"]
         assert await b.effects() == ["other/1"]
 
 
-async def test_an_outage_gives_a_whole_batch_back_at_once(
-    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_outage_gives_a_whole_batch_back_at_once(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with bench(sqlite_url) as b:
         asked = []
 

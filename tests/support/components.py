@@ -67,11 +67,7 @@ def used_by(item: pytest.Item) -> list[str]:
     fixtures = getattr(item, "fixturenames", [])
     callspec = getattr(item, "callspec", None)
     values = list(callspec.params.values()) if callspec else []
-    return [
-        title
-        for key, title in COMPONENTS.items()
-        if key in values or any(key in fixture for fixture in fixtures)
-    ]
+    return [title for key, title in COMPONENTS.items() if key in values or any(key in fixture for fixture in fixtures)]
 
 
 def _postgresql_version() -> str:

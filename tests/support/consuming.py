@@ -26,9 +26,7 @@ TOPIC = "shop.order.events"
 GROUP = "receipts"
 
 _metadata = MetaData()
-effects = Table(
-    "effect", _metadata, Column("id", Integer, primary_key=True), Column("what", String(200), unique=True)
-)
+effects = Table("effect", _metadata, Column("id", Integer, primary_key=True), Column("what", String(200), unique=True))
 
 
 @event("order.placed", topic=TOPIC, aggregate="order", key="order_id")

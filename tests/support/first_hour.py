@@ -63,7 +63,11 @@ class Newcomer:
 
     def does(self, code: str) -> str:
         """`shop.<code>` awaited in a process of its own."""
-        program = f"import asyncio, shop\nasync def main():\n    await shop.{code}\n    await shop.road.aclose()\nasyncio.run(main())"
+        program = (
+            "import asyncio, shop\n"
+            f"async def main():\n    await shop.{code}\n    await shop.road.aclose()\n"
+            "asyncio.run(main())"
+        )
         ran = self.python("-c", program)
         assert ran.returncode == 0, ran.stderr
         return ran.stdout.strip()

@@ -24,9 +24,7 @@ SECOND = OutboxTable("postroad_second")
 ALL_TABLES = (DEFAULT_OUTBOX, APPEND_ONLY, SECOND)
 
 
-@event(
-    "parcel.weighed", topic="office.parcel.events", aggregate="parcel", key="parcel", outbox="postroad_second"
-)
+@event("parcel.weighed", topic="office.parcel.events", aggregate="parcel", key="parcel", outbox="postroad_second")
 class Weighed(Posted, frozen=True):
     """Goes to the second outbox."""
 

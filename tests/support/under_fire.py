@@ -26,10 +26,11 @@ LEASE: Final = 1.0
 PER_COMMIT: Final = {"alpha": 4, "beta": 25}
 GROUPS: Final = tuple(PER_COMMIT)
 PER_TRANSACTION: Final = 10
+_COLUMNS: Final = "consumer VARCHAR(64), account VARCHAR(64), version BIGINT"
 TABLES: Final = {
-    "postgresql": "CREATE TABLE effect (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, consumer text, account text, version bigint)",
-    "mysql": "CREATE TABLE effect (id BIGINT AUTO_INCREMENT PRIMARY KEY, consumer VARCHAR(64), account VARCHAR(64), version BIGINT)",
-    "sqlite": "CREATE TABLE effect (id INTEGER PRIMARY KEY AUTOINCREMENT, consumer TEXT, account TEXT, version INTEGER)",
+    "postgresql": f"CREATE TABLE effect (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, {_COLUMNS})",
+    "mysql": f"CREATE TABLE effect (id BIGINT AUTO_INCREMENT PRIMARY KEY, {_COLUMNS})",
+    "sqlite": f"CREATE TABLE effect (id INTEGER PRIMARY KEY AUTOINCREMENT, {_COLUMNS})",
 }
 
 
@@ -141,7 +142,10 @@ class Fleet:
 
     def start(self, name: str) -> None:
         command = [sys.executable, "-m", "tests.support.under_fire", name.split("-")[0], str(self._broker)]
-        environment = os.environ | {"UNDER_FIRE_DATABASE": self._url, "PYTHONPATH": os.pathsep.join(["src", ".", *sys.path])}
+        environment = os.environ | {
+            "UNDER_FIRE_DATABASE": self._url,
+            "PYTHONPATH": os.pathsep.join(["src", ".", *sys.path]),
+        }
         with (self._folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
                 command, stdout=log, stderr=log, env=environment, cwd=Path(__file__).parents[2]

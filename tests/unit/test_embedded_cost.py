@@ -62,9 +62,7 @@ async def some_work(post: Post, receiver: Receiver) -> None:
 
 
 @pytest.mark.parametrize("backlog", [SMALL, LARGE])
-async def test_the_backlog_behind_a_blocked_key_costs_nothing(
-    broker: EmbeddedBroker, post: Post, backlog: int
-) -> None:
+async def test_the_backlog_behind_a_blocked_key_costs_nothing(broker: EmbeddedBroker, post: Post, backlog: int) -> None:
     await send_many(post, backlog)
     receiver = await post.subscribe(Flow(messages=1))
     (head,) = await post.take(receiver, 1)
@@ -73,9 +71,7 @@ async def test_the_backlog_behind_a_blocked_key_costs_nothing(
 
 
 @pytest.mark.parametrize("backlog", [SMALL, LARGE])
-async def test_the_backlog_behind_a_key_in_hand_costs_nothing(
-    broker: EmbeddedBroker, post: Post, backlog: int
-) -> None:
+async def test_the_backlog_behind_a_key_in_hand_costs_nothing(broker: EmbeddedBroker, post: Post, backlog: int) -> None:
     await send_many(post, backlog)
     holder = await post.subscribe(Flow(messages=1))
     await post.take(holder, 1)
@@ -100,9 +96,7 @@ async def test_working_off_a_key_costs_the_same_however_much_is_behind(
 
 
 @pytest.mark.parametrize("windows", [2, 20])
-async def test_a_step_of_the_purge_looks_at_one_window(
-    broker: EmbeddedBroker, post: Post, windows: int
-) -> None:
+async def test_a_step_of_the_purge_looks_at_one_window(broker: EmbeddedBroker, post: Post, windows: int) -> None:
     await send_many(post, windows * WINDOW)
 
     async def purge() -> None:

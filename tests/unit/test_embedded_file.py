@@ -108,9 +108,7 @@ async def test_a_locked_file_is_an_outage(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("content", [None, b"this is no database, whatever its name says" * 100])
-async def test_an_unusable_file_is_an_outage(
-    tmp_path: Path, clock: VirtualClock, content: bytes | None
-) -> None:
+async def test_an_unusable_file_is_an_outage(tmp_path: Path, clock: VirtualClock, content: bytes | None) -> None:
     path = tmp_path / "missing" / "broker.db" if content is None else tmp_path / "broker.db"
     if content:
         path.write_bytes(content)
@@ -132,9 +130,7 @@ async def test_a_file_of_a_newer_layout_is_left_alone(tmp_path: Path, clock: Vir
     await broker.aclose()
 
 
-def test_who_finds_the_file_busy_changing_its_mode_tries_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_finds_the_file_busy_changing_its_mode_tries_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("postroad.brokers.embedded.database._BUSY_SECONDS", 0.02)
     holder = sqlite3.connect(tmp_path / "broker.db", isolation_level=None, check_same_thread=False)
     holder.execute("BEGIN EXCLUSIVE")
@@ -151,9 +147,7 @@ def test_who_finds_the_file_busy_changing_its_mode_tries_again(
     assert len(pauses) == 1
 
 
-def test_who_finds_the_schema_made_meanwhile_leaves_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_finds_the_schema_made_meanwhile_leaves_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     database.connect(tmp_path / "broker.db").close()
     versions = iter((0, 1))
     monkeypatch.setattr(database, "_schema_version", lambda connection: next(versions))
@@ -297,9 +291,7 @@ async def test_sending_purges_now_and_then(broker: EmbeddedBroker, post: Post, c
     assert stored(broker) == 1
 
 
-async def test_what_is_not_settled_is_never_removed(
-    broker: EmbeddedBroker, post: Post, clock: VirtualClock
-) -> None:
+async def test_what_is_not_settled_is_never_removed(broker: EmbeddedBroker, post: Post, clock: VirtualClock) -> None:
     receiver = await post.subscribe()
     await post.send(post.message("waiting", "a"), post.message("dead", "b"), post.message("held", "c"))
     waiting, dead, held = await post.take(receiver, 3)

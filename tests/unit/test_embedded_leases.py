@@ -46,9 +46,7 @@ async def stall(receiver: EmbeddedReceiver, clock: VirtualClock) -> None:
     await clock.advance(61)
 
 
-async def test_a_dead_receivers_messages_come_again_when_its_lease_has_run_out(
-    post: Post, clock: VirtualClock
-) -> None:
+async def test_a_dead_receivers_messages_come_again_when_its_lease_has_run_out(post: Post, clock: VirtualClock) -> None:
     first, second = await subscribe(post), await subscribe(post)
     await post.send_texts("k", "ab")
     await post.take(first, 2)
@@ -60,9 +58,7 @@ async def test_a_dead_receivers_messages_come_again_when_its_lease_has_run_out(
     assert [(delivery.data, delivery.attempt) for delivery in again] == [(b"a", 2), (b"b", 2)]
 
 
-async def test_a_waiting_receiver_wakes_by_itself_when_anothers_lease_runs_out(
-    post: Post, clock: VirtualClock
-) -> None:
+async def test_a_waiting_receiver_wakes_by_itself_when_anothers_lease_runs_out(post: Post, clock: VirtualClock) -> None:
     first, second = await subscribe(post), await subscribe(post)
     await post.send_texts("k", "a")
     await post.take(first, 1)
@@ -89,9 +85,7 @@ async def test_a_living_receiver_keeps_its_lease(post: Post, clock: VirtualClock
 
 
 @pytest.mark.parametrize("verdict", ["ack", "retry", "dead"])
-async def test_a_verdict_after_the_lease_was_lost_does_nothing(
-    post: Post, clock: VirtualClock, verdict: str
-) -> None:
+async def test_a_verdict_after_the_lease_was_lost_does_nothing(post: Post, clock: VirtualClock, verdict: str) -> None:
     first, second = await subscribe(post), await subscribe(post)
     await post.send_texts("k", "a")
     (lost,) = await post.take(first, 1)

@@ -140,9 +140,7 @@ class Run:
         receiver = await self.broker.subscribe(self.post.subscription.name, Flow())
         unsettled = {n for numbers in self.sent.values() for n in numbers} - self.settled
         while unsettled:
-            for delivery in (
-                await self.post.take(receiver, 1) if len(unsettled) == 1 else await receiver.receive()
-            ):
+            for delivery in await self.post.take(receiver, 1) if len(unsettled) == 1 else await receiver.receive():
                 self.note(receiver, delivery)
                 await delivery.ack()
                 self.hands[receiver].remove(delivery)

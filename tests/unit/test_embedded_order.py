@@ -17,9 +17,7 @@ def clock() -> VirtualClock:
 
 
 @pytest.fixture(params=["memory", "file"])
-async def broker(
-    request: pytest.FixtureRequest, clock: VirtualClock, tmp_path: Path
-) -> AsyncIterator[EmbeddedBroker]:
+async def broker(request: pytest.FixtureRequest, clock: VirtualClock, tmp_path: Path) -> AsyncIterator[EmbeddedBroker]:
     url = "embedded:" if request.param == "memory" else f"embedded://{tmp_path / 'broker.db'}"
     broker = connect(url, clock=clock)
     yield broker
@@ -64,9 +62,7 @@ async def test_a_given_back_head_is_not_overtaken_by_what_was_not_handed_out(pos
     assert await post.has_depth(3)
 
 
-async def test_a_given_back_head_returns_only_to_who_still_holds_a_later_one(
-    post: Post, clock: VirtualClock
-) -> None:
+async def test_a_given_back_head_returns_only_to_who_still_holds_a_later_one(post: Post, clock: VirtualClock) -> None:
     first, second = await post.subscribe(Flow(messages=2)), await post.subscribe()
     await post.send_texts("k", "abc")
     a, b = await take(post, first, "ab")

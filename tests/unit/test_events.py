@@ -113,9 +113,7 @@ def test_a_key_that_is_no_field_is_refused_with_the_nearest_one() -> None:
     class Placed(msgspec.Struct):
         order_id: str
 
-    with pytest.raises(
-        ConfigurationError, match=r"no field 'orderid' to be the key. Did you mean 'order_id'"
-    ):
+    with pytest.raises(ConfigurationError, match=r"no field 'orderid' to be the key. Did you mean 'order_id'"):
         event("order.placed", **WHERE, key="orderid")(Placed)
     with pytest.raises(ConfigurationError, match="Its fields are: order_id"):
         event("order.placed", **WHERE, key="zzz")(Placed)

@@ -42,9 +42,7 @@ async def test_a_scripted_break_before_the_broker_took_anything(broker: FaultyBr
     assert await post.has_depth(1)
 
 
-async def test_a_scripted_lost_confirm_after_the_broker_took_everything(
-    broker: FaultyBroker, post: Post
-) -> None:
+async def test_a_scripted_lost_confirm_after_the_broker_took_everything(broker: FaultyBroker, post: Post) -> None:
     broker.script("lost_confirm")
     assert kinds(list(await broker.send([post.message(), post.message()]))) == [Unavailable] * 2
     assert await post.has_depth(2)
@@ -99,9 +97,7 @@ async def test_a_lost_ack_brings_the_message_again(broker: FaultyBroker, post: P
     assert await post.has_depth(0)
 
 
-async def test_a_duplicate_comes_right_behind_and_its_verdict_does_nothing(
-    broker: FaultyBroker, post: Post
-) -> None:
+async def test_a_duplicate_comes_right_behind_and_its_verdict_does_nothing(broker: FaultyBroker, post: Post) -> None:
     receiver = await post.subscribe()
     broker.faults = Faults(duplicate=1.0)
     await post.send_texts("k", "ab")
@@ -112,9 +108,7 @@ async def test_a_duplicate_comes_right_behind_and_its_verdict_does_nothing(
     assert list(await broker.dead_letters(post.topic)) == []
 
 
-async def test_a_late_delivery_waits_on_the_clock(
-    broker: FaultyBroker, post: Post, clock: VirtualClock
-) -> None:
+async def test_a_late_delivery_waits_on_the_clock(broker: FaultyBroker, post: Post, clock: VirtualClock) -> None:
     receiver = await post.subscribe()
     broker.faults = Faults(late=1.0, lateness=5.0)
     await post.send_texts("k", "a")

@@ -54,9 +54,7 @@ def decorated(function: Any) -> Any:
         (lambda event, session: None, {"session"}, False),
     ],
 )
-def test_a_handler_asks_by_the_names_of_its_parameters(
-    function: Any, wants: set[str], is_async: bool
-) -> None:
+def test_a_handler_asks_by_the_names_of_its_parameters(function: Any, wants: set[str], is_async: bool) -> None:
     handler = Registry().add("g", OrderPlaced, function)
     assert handler.wants == wants
     assert handler.is_async is is_async

@@ -161,9 +161,7 @@ def test_attributes_that_are_no_fields_are_refused() -> None:
     point.colour = "red"  # type: ignore[attr-defined]
     bag.colour = "red"  # type: ignore[attr-defined]
     for sent in (point, bag):
-        with pytest.raises(
-            InvalidPayload, match=r"field colour: is not a field of (Point|Bag) and would be lost"
-        ):
+        with pytest.raises(InvalidPayload, match=r"field colour: is not a field of (Point|Bag) and would be lost"):
             encode(sent, type_of(type(sent)))
 
 

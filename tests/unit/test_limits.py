@@ -49,9 +49,7 @@ def test_attributes_are_counted() -> None:
     sent = message(headers=fitting)
     check_size(sent, ROOM)
     assert len(sent.attributes()) == MAX_ATTRIBUTES
-    with pytest.raises(
-        InvalidPayload, match="field headers: has 94 entries; beside 7 other attributes 93 fit"
-    ):
+    with pytest.raises(InvalidPayload, match="field headers: has 94 entries; beside 7 other attributes 93 fit"):
         check_size(message(headers={**fitting, "more": ""}), ROOM)
 
 
@@ -71,9 +69,7 @@ def test_attributes_are_counted() -> None:
         ({"user_id": "\0"}, "user_id", "NUL"),
     ],
 )
-def test_an_attribute_no_broker_takes_is_refused_by_name(
-    changes: dict[str, Any], path: str, rule: str
-) -> None:
+def test_an_attribute_no_broker_takes_is_refused_by_name(changes: dict[str, Any], path: str, rule: str) -> None:
     with pytest.raises(InvalidPayload) as refusal:
         check_size(message(**changes), ROOM)
     assert refusal.value.path == path

@@ -314,10 +314,7 @@ def test_the_command_map_is_checked_as_a_whole() -> None:
         "StartGenesisSession",
         "Genesis.Session.Confirm",
     ]
-    assert (
-        "does not follow from 'Command.Genesis.Session.Start'. Use 'Genesis.Session.Started'."
-        in faults[0].rule
-    )
+    assert "does not follow from 'Command.Genesis.Session.Start'. Use 'Genesis.Session.Started'." in faults[0].rule
 
 
 def test_aggregates() -> None:
@@ -328,9 +325,7 @@ def test_aggregates() -> None:
             check_aggregate(name)
 
 
-@pytest.mark.parametrize(
-    "name", ["outbox", "_outbox2", "catalog.outbox_events", "x" * 63, "s" * 63 + "." + "t" * 63]
-)
+@pytest.mark.parametrize("name", ["outbox", "_outbox2", "catalog.outbox_events", "x" * 63, "s" * 63 + "." + "t" * 63])
 def test_table_names_that_need_no_quoting(name: str) -> None:
     assert check_identifier(name) == name
 

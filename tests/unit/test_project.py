@@ -54,9 +54,7 @@ def goes_back(module: str, imported: str) -> bool:
     here, there = module.partition(".")[0], imported.partition(".")[0]
     if here in ABOVE or here == there:
         return False
-    if any(
-        who in ("*", here) and (imported == what or imported.startswith(f"{what}.")) for who, what in ALLOWED
-    ):
+    if any(who in ("*", here) and (imported == what or imported.startswith(f"{what}.")) for who, what in ALLOWED):
         return False
     if there in ABOVE:
         return True
@@ -94,9 +92,7 @@ def test_the_import_rule_tells_forward_from_back(module: str, imported: str, bac
 
 
 def test_imports_for_types_alone_are_free() -> None:
-    source = (
-        "if TYPE_CHECKING:\n    from postroad.app import Postroad\nfrom postroad.errors import PostroadError"
-    )
+    source = "if TYPE_CHECKING:\n    from postroad.app import Postroad\nfrom postroad.errors import PostroadError"
     assert list(imports(source)) == ["errors.PostroadError"]
 
 

@@ -58,9 +58,7 @@ def test_a_model_arrives_as_it_was_given(model: Model) -> None:
     assert decode(encode(model, type_of(Model)), type_of(Model)) == model
 
 
-@given(
-    st.text(st.characters()) | st.floats() | st.integers() | st.binary() | st.datetimes() | st.builds(object)
-)
+@given(st.text(st.characters()) | st.floats() | st.integers() | st.binary() | st.datetimes() | st.builds(object))
 def test_whatever_is_given_is_faithful_or_refused_by_name(value: object) -> None:
     model = sample(rest=[value])
     try:

@@ -36,9 +36,7 @@ def waits(backoff: Backoff) -> list[float | None]:
 def test_pubsub_conventions_ten_seconds_times_two_to_the_attempts() -> None:
     assert waits(EXPONENTIAL) == [20, 40, 80, 160, None, None]
     patient = Backoff(attempts=12, base=20, ceiling=600)
-    assert [patient.after(failed) for failed in range(1, 9)] == [
-        min(10 * 2**failed, 600) for failed in range(1, 9)
-    ]
+    assert [patient.after(failed) for failed in range(1, 9)] == [min(10 * 2**failed, 600) for failed in range(1, 9)]
 
 
 @pytest.mark.spec("F5")
@@ -130,9 +128,7 @@ def test_a_reason_never_exceeds_the_column() -> None:
     for failed in (1, 4):
         for error in (BusinessError("x" * 10_000), PoisonError("y" * 10_000), RuntimeError("z" * 10_000)):
             decision = decide(error, failed, TABLE)
-            assert isinstance(decision, Retry) or (
-                len(decision.reason) == 256 and decision.reason.endswith("…")
-            )
+            assert isinstance(decision, Retry) or (len(decision.reason) == 256 and decision.reason.endswith("…"))
 
 
 def test_an_error_text_becomes_one_clean_line() -> None:

@@ -85,9 +85,7 @@ def test_an_old_version_goes_through_every_step(upcasters: Upcasters) -> None:
 
 @pytest.mark.spec("P8")
 def test_a_newer_version_is_poison_that_says_what_to_deploy(upcasters: Upcasters) -> None:
-    with pytest.raises(
-        UnknownVersion, match=r"video\.created v4 is newer than v3.* Deploy a class for v4"
-    ) as poison:
+    with pytest.raises(UnknownVersion, match=r"video\.created v4 is newer than v3.* Deploy a class for v4") as poison:
         upcasters.read(message(4), V3)
     assert isinstance(poison.value, PoisonError)
 
@@ -116,9 +114,7 @@ def test_an_upcaster_that_fails_is_named() -> None:
     steps = Upcasters()
     steps.register("video.created", 1, split_name)
     steps.register("video.created", 2, add_created)
-    with pytest.raises(
-        UnreadableMessage, match=r"video\.created v1: its upcaster split_name failed with ValueError"
-    ):
+    with pytest.raises(UnreadableMessage, match=r"video\.created v1: its upcaster split_name failed with ValueError"):
         steps.read(message(1, b'{"name":"Ada"}'), V3)
 
 
@@ -153,9 +149,7 @@ def test_an_unreadable_old_payload_is_told(upcasters: Upcasters, payload: bytes)
 
 
 def test_other_content_types_are_not_taken_for_json(upcasters: Upcasters) -> None:
-    with pytest.raises(
-        UnreadableMessage, match="content type 'application/x-protobuf' is not application/json"
-    ):
+    with pytest.raises(UnreadableMessage, match="content type 'application/x-protobuf' is not application/json"):
         upcasters.read(message(1, content_type="application/x-protobuf"), V1)
     assert upcasters.read(message(1, content_type="application/json; charset=utf-8"), V1)
 

@@ -63,9 +63,7 @@ async def test_two_processes_may_migrate_at_once(store: Store, database_url: str
         await other.aclose()
 
 
-async def test_a_process_that_has_migrated_and_runs_on_holds_nobody_up(
-    store: Store, database_url: str
-) -> None:
+async def test_a_process_that_has_migrated_and_runs_on_holds_nobody_up(store: Store, database_url: str) -> None:
     await migrate(store, TABLES)
     other = open_store(database_url)
     async with asyncio.timeout(5):
@@ -81,8 +79,7 @@ async def shape(store: Store) -> dict[str, object]:
         return {
             table: (
                 sorted(
-                    (column["name"], str(column["type"]), column["nullable"])
-                    for column in inspector.get_columns(table)
+                    (column["name"], str(column["type"]), column["nullable"]) for column in inspector.get_columns(table)
                 ),
                 sorted(str((index["name"], index["column_names"])) for index in inspector.get_indexes(table)),
                 inspector.get_pk_constraint(table)["constrained_columns"],
@@ -141,9 +138,7 @@ def into_console(kind: str, url: str, text: str) -> None:
     }[kind]  # fmt: skip
     if shutil.which(command[0]) is None:
         pytest.skip(f"the console {command[0]} is not available: it is not installed")
-    done = subprocess.run(
-        command, input=text, capture_output=True, text=True, timeout=60, check=False, env=os.environ
-    )
+    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=60, check=False, env=os.environ)
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -51,8 +51,7 @@ def _module(name: str) -> ModuleType:
         raise ConfigurationError(_no_module(name, here)) from None
     except SystemExit:
         raise ConfigurationError(
-            f"{name} ended the program while it was being imported. "
-            'Put what it runs under: if __name__ == "__main__":'
+            f'{name} ended the program while it was being imported. Put what it runs under: if __name__ == "__main__":'
         ) from None
     except Exception as error:
         raise _failed(name, error) from None
@@ -89,9 +88,7 @@ def _attribute(module: ModuleType, path: str) -> Postroad:
     found: object = module
     for name in path.split("."):
         if not hasattr(found, name):
-            raise ConfigurationError(
-                f"{module.__name__} has no attribute {path!r}. {_suggestion(module, path)}"
-            )
+            raise ConfigurationError(f"{module.__name__} has no attribute {path!r}. {_suggestion(module, path)}")
         found = getattr(found, name)
     if not isinstance(found, Postroad):
         cause = f"{module.__name__}:{path} is a {type(found).__name__}, not a Postroad."

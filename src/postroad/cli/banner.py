@@ -21,8 +21,7 @@ def banner(out: Output, road: Postroad, app: str, runner: Runner, applied: Seque
     """Only once everything runs: it says "started"."""
     groups = {
         subscriber.group: [
-            f"{handler.event_type.name} → {handler.name}"
-            for handler in road.registry.handlers(subscriber.group)
+            f"{handler.event_type.name} → {handler.name}" for handler in road.registry.handlers(subscriber.group)
         ]
         for subscriber in runner.subscribers
     }

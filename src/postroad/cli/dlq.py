@@ -80,9 +80,7 @@ async def show(site: Site, out: Output, id: str, topic: str) -> None:
 @_TOPIC
 @click.option("--reason", default="", help="Kept in the audit table.")
 @on_site()
-async def retry(
-    site: Site, out: Output, ids: tuple[str, ...], all_of_them: bool, topic: str, reason: str
-) -> None:
+async def retry(site: Site, out: Output, ids: tuple[str, ...], all_of_them: bool, topic: str, reason: str) -> None:
     """Give dead letters back to the groups they came from, after the cause is mended.
 
     \b
@@ -94,9 +92,7 @@ async def retry(
         raise click.UsageError("Give the ids of dead letters, or --all.")
     broker = site.require_broker()
     dead = await _chosen(broker, ids, topic)
-    revived = await operations.retry_dead(
-        site.store, broker, dead, actor=operations.this_user(), reason=reason
-    )
+    revived = await operations.retry_dead(site.store, broker, dead, actor=operations.this_user(), reason=reason)
     if out.as_json:
         out.data({"retried": [one.id for one in dead], "count": revived})
     else:

@@ -38,10 +38,7 @@ async def list_(site: Site, out: Output, group: str, failed: bool, limit: int, a
         return
     out.table(
         ("group", "event", "state", "type", "key", "failures", "next try", "error"),
-        [
-            (r.group, r.event_id, r.state, r.type, r.key, r.retry_count, r.next_retry_at, r.error or "")
-            for r in found
-        ],
+        [(r.group, r.event_id, r.state, r.type, r.key, r.retry_count, r.next_retry_at, r.error or "") for r in found],
     )
     if len(found) == limit:
         out.say(f"next page: --after {found[-1].group}/{found[-1].event_id}", "dim")

@@ -119,9 +119,7 @@ async def retry(site: Site, out: Output, ids: tuple[UUID, ...], all_parked: bool
     if all_parked == bool(ids):
         raise click.UsageError("Give the ids of events, or --all-parked.")
     chosen = await operations.parked_ids(site.store, site.outboxes) if all_parked else ids
-    await operations.retry_events(
-        site.store, site.outboxes, chosen, actor=operations.this_user(), reason=reason
-    )
+    await operations.retry_events(site.store, site.outboxes, chosen, actor=operations.this_user(), reason=reason)
     if out.as_json:
         out.data({"retried": chosen})
         return

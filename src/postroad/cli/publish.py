@@ -74,9 +74,7 @@ def _words(words: tuple[str, ...]) -> tuple[str, str, str]:
     if len(words) == 2 and (app := os.environ.get("POSTROAD_APP")):
         return app, *words
     if len(words) != 3:
-        raise click.UsageError(
-            "Write: postroad publish APP TYPE JSON (APP may be left out if POSTROAD_APP is set)."
-        )
+        raise click.UsageError("Write: postroad publish APP TYPE JSON (APP may be left out if POSTROAD_APP is set).")
     return words[0], words[1], words[2]
 
 
@@ -84,11 +82,7 @@ def _event(type_name: str, text: str) -> object:
     versions = events.declared(type_name)
     if not versions:
         near = get_close_matches(type_name, events.declared_names(), n=1)
-        cure = (
-            f"Did you mean {near[0]!r}?"
-            if near
-            else f"Declared: {', '.join(events.declared_names()) or 'none'}."
-        )
+        cure = f"Did you mean {near[0]!r}?" if near else f"Declared: {', '.join(events.declared_names()) or 'none'}."
         raise ConfigurationError(f"The application declares no event type {type_name!r}. {cure}")
     kind: EventType = versions[max(versions)]
     try:

@@ -85,9 +85,7 @@ def relay(app: str, log_level: str, log_format: str, as_json: bool) -> None:
 
 
 @click.command()
-@click.option(
-    "--group", "groups", multiple=True, help="Only this group; may be repeated. Default: all of them."
-)
+@click.option("--group", "groups", multiple=True, help="Only this group; may be repeated. Default: all of them.")
 @_running_options
 def worker(app: str, groups: tuple[str, ...], log_level: str, log_format: str, as_json: bool) -> None:
     """Only the consumers: runs your handlers.
@@ -133,8 +131,7 @@ async def _run(road: Postroad, app: str, plan: Plan, out: Output, stop: Stop) ->
     runner = road.runner(relay=plan.relay, groups=plan.groups)
     if not runner.relays and not runner.subscribers:
         raise ConfigurationError(
-            f"{app} has no handlers, so there is nothing to consume. "
-            "Add one with @road.on(YourEvent, group=…)."
+            f"{app} has no handlers, so there is nothing to consume. Add one with @road.on(YourEvent, group=…)."
         )
     async with runner.started():
         stop.ready()

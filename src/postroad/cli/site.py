@@ -79,9 +79,7 @@ class Where:
     broker_url: str | None
 
     @classmethod
-    def given(
-        cls, argument: str | None, app: str | None, database_url: str | None, broker_url: str | None
-    ) -> "Where":
+    def given(cls, argument: str | None, app: str | None, database_url: str | None, broker_url: str | None) -> "Where":
         if _typed("database_url") and not argument and not _typed("app"):
             app = None  # what was typed now counts for more than the environment
         return cls(argument or app, database_url, broker_url)
@@ -164,18 +162,12 @@ async def _on(where: Where, creates: bool, asks: bool, act: Callable[[Site], Awa
 
 
 def _options(function: F, argument: bool) -> F:
-    app = click.option(
-        "--app", envvar="POSTROAD_APP", metavar="APP", help="The application, such as shop:road."
-    )
+    app = click.option("--app", envvar="POSTROAD_APP", metavar="APP", help="The application, such as shop:road.")
     database = click.option(
         "--database-url", envvar="DATABASE_URL", metavar="URL", help="The database, where no APP is given."
     )
-    broker = click.option(
-        "--broker-url", envvar="BROKER_URL", metavar="URL", help="The broker, where no APP is given."
-    )
-    as_json = click.option(
-        "--json", "as_json", is_flag=True, help="Machine-readable output with stable keys."
-    )
+    broker = click.option("--broker-url", envvar="BROKER_URL", metavar="URL", help="The broker, where no APP is given.")
+    as_json = click.option("--json", "as_json", is_flag=True, help="Machine-readable output with stable keys.")
     function = app(database(broker(as_json(function))))
     return click.argument("app_argument", metavar="[APP]", required=False)(function) if argument else function
 

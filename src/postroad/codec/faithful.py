@@ -76,9 +76,7 @@ class Walk:
             tuple: self._items,
             set: self._items,
             frozenset: self._items,
-            **dict.fromkeys(
-                (type(None), bool, UUID, date, timedelta, bytes, msgspec.UnsetType), _nothing_to_check
-            ),
+            **dict.fromkeys((type(None), bool, UUID, date, timedelta, bytes, msgspec.UnsetType), _nothing_to_check),
         }
 
     def check(self, value: object, depth: int = 0) -> None:
@@ -99,18 +97,14 @@ class Walk:
         if names is not None:
             return self._fields(kind, names)
         if self._foreign:
-            return next(
-                (self._checks[base] for base in kind.__mro__ if base in self._checks), _nothing_to_check
-            )
+            return next((self._checks[base] for base in kind.__mro__ if base in self._checks), _nothing_to_check)
         return _refuse_class
 
     def _entries(self, entries: dict[object, object], depth: int) -> None:
         _check_depth(depth)
         for key, value in entries.items():
             if type(key) is not str:
-                raise Unfaithful(
-                    f"keys must be text, this one is of type {type(key).__name__}", ascii(key)[:40]
-                )
+                raise Unfaithful(f"keys must be text, this one is of type {type(key).__name__}", ascii(key)[:40])
             try:
                 if key.isascii() is False or "\0" in key:
                     _check_text(key, depth)

@@ -33,9 +33,7 @@ class Upcasters:
     def read(self, message: Message, event_type: EventType) -> object:
         """The message as an event of the class. Raises UnknownVersion when no way leads there."""
         if message.content_type.partition(";")[0].strip() != CONTENT_TYPE:
-            raise UnreadableMessage(
-                f"{message.type}: content type {message.content_type!r} is not {CONTENT_TYPE}"
-            )
+            raise UnreadableMessage(f"{message.type}: content type {message.content_type!r} is not {CONTENT_TYPE}")
         if message.schema_version == event_type.schema_version:
             return decode(message.payload, event_type)
         self._check_way(message, event_type)
@@ -45,9 +43,7 @@ class Upcasters:
         try:
             payload = encode_plain(fields)
         except (TypeError, ValueError, RecursionError) as error:
-            raise UnreadableMessage(
-                f"{message.type}: what its upcasters made is not JSON: {error}"
-            ) from error
+            raise UnreadableMessage(f"{message.type}: what its upcasters made is not JSON: {error}") from error
         return decode(payload, event_type)
 
     def _check_way(self, message: Message, event_type: EventType) -> None:
@@ -76,9 +72,7 @@ def _lift(upcaster: Upcaster, fields: Fields, source: str) -> Fields:
     try:
         lifted = upcaster(fields)
     except Exception as error:
-        raise UnreadableMessage(
-            f"{source}: its upcaster {name} failed with {type(error).__name__}: {error}"
-        ) from error
+        raise UnreadableMessage(f"{source}: its upcaster {name} failed with {type(error).__name__}: {error}") from error
     if not isinstance(lifted, dict):
         raise UnreadableMessage(f"{source}: its upcaster {name} returned {type(lifted).__name__}, not a dict")
     return lifted

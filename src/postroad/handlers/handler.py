@@ -66,9 +66,7 @@ class Handler:
     async def _run(self, first: object, offered: dict[str, object], session: AsyncSession) -> None:
         given = {name: value for name, value in offered.items() if name in self.wants}
         if self.is_async:
-            result = self.function(
-                first, **given, **({"session": session} if "session" in self.wants else {})
-            )
+            result = self.function(first, **given, **({"session": session} if "session" in self.wants else {}))
         elif "session" in self.wants:
             result = await session.run_sync(self._call_with, first, given)
         else:
@@ -104,8 +102,7 @@ def _check_sizes(function: Callable[..., Any], batch: int | None, commit_every: 
             raise ConfigurationError(f"{name_of(function)}: {name} is {size!r}. Give a count of at least 1.")
     if batch is not None and commit_every != 1:
         raise ConfigurationError(
-            f"{name_of(function)} has both batch and commit_every. "
-            "A batch is one commit already: drop commit_every."
+            f"{name_of(function)} has both batch and commit_every. A batch is one commit already: drop commit_every."
         )
 
 

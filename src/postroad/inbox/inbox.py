@@ -230,9 +230,7 @@ class Inbox(Records):
             raise
         return ConsumeResult()
 
-    async def _answer(
-        self, group: str, message: Message, acquired: Acquired, options: ConsumeOptions
-    ) -> ConsumeResult:
+    async def _answer(self, group: str, message: Message, acquired: Acquired, options: ConsumeOptions) -> ConsumeResult:
         match acquired.state:
             case AcquireState.REPLAY_SUCCEEDED:
                 return ConsumeResult(replayed=True)

@@ -61,9 +61,7 @@ class LeaseKeeper:
     def _started(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(
-                target=_run, args=(self._loop,), name="postroad-lease-keeper", daemon=True
-            )
+            self._thread = threading.Thread(target=_run, args=(self._loop,), name="postroad-lease-keeper", daemon=True)
             self._thread.start()
         return self._loop
 

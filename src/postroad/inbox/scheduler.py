@@ -35,6 +35,4 @@ class RetryScheduler:
             await self._bus.consume(record.group, unpack(record.message), self._options)
         except Exception as error:
             # A handler's error is in the record by now, with the time of the next try.
-            _log.warning(
-                "%s %s failed again in group %s: %s", record.event_type, record.event_id, record.group, error
-            )
+            _log.warning("%s %s failed again in group %s: %s", record.event_type, record.event_id, record.group, error)

@@ -38,10 +38,7 @@ async def _begin(store: Store, session: AsyncSession) -> AsyncSessionTransaction
 
 
 def _check_still_open(session: AsyncSession, transaction: AsyncSessionTransaction) -> None:
-    if (
-        session.sync_session.get_transaction() is not transaction.sync_transaction
-        or not transaction.is_active
-    ):
+    if session.sync_session.get_transaction() is not transaction.sync_transaction or not transaction.is_active:
         # Going on would acknowledge an event whose effect, and record, may have been rolled back.
         raise ConfigurationError(
             "The handler ended the transaction it was given. Leave commit and rollback to Postroad; "

@@ -40,9 +40,7 @@ async def topics_of(broker: Broker) -> Sequence[str]:
     return sorted({subscription.topic for subscription in await broker.subscriptions()})
 
 
-async def dead_page(
-    broker: Broker, topics: Sequence[str], *, limit: int = 50, after: str = ""
-) -> Sequence[DeadEvent]:
+async def dead_page(broker: Broker, topics: Sequence[str], *, limit: int = 50, after: str = "") -> Sequence[DeadEvent]:
     """By topic, oldest first. `after` is the last id of the previous page, where there is one topic."""
     found: list[DeadEvent] = []
     for topic in topics:
@@ -76,9 +74,7 @@ async def find_dead(broker: Broker, topics: Sequence[str], ids: Sequence[str]) -
     return list({(dead.topic, dead.id): dead for matches in found.values() for dead in matches}.values())
 
 
-async def retry_dead(
-    store: Store, broker: Broker, dead: Sequence[DeadEvent], *, actor: str, reason: str = ""
-) -> int:
+async def retry_dead(store: Store, broker: Broker, dead: Sequence[DeadEvent], *, actor: str, reason: str = "") -> int:
     """Back to the subscriptions they came from, with all attempts before them; how many.
 
     The inbox records first: a message that came back to a record that says "failed for good" would die again.
@@ -87,15 +83,11 @@ async def retry_dead(
         for one in dead:
             if event_id := _event_id(one):
                 await store.execute(connection, "inbox_retry", group=one.group, event_id=event_id)
-            await audit.record(
-                store, connection, actor=actor, action="dlq.retry", subject=_subject(one), detail=reason
-            )
+            await audit.record(store, connection, actor=actor, action="dlq.retry", subject=_subject(one), detail=reason)
     return sum([await broker.revive(topic, ids) for topic, ids in _by_topic(dead).items()])
 
 
-async def discard_dead(
-    store: Store, broker: Broker, dead: Sequence[DeadEvent], *, actor: str, reason: str
-) -> int:
+async def discard_dead(store: Store, broker: Broker, dead: Sequence[DeadEvent], *, actor: str, reason: str) -> int:
     """Throws them away for good; how many. The audit table keeps what they were."""
     if not reason.strip():
         raise OperationRefused("Discarding a dead letter needs a reason. Say why nobody will miss it.")

@@ -83,9 +83,7 @@ async def retry_record(store: Store, group: str, event_id: UUID, *, actor: str, 
     async with store.transaction() as connection:
         changed = await store.execute(connection, "inbox_retry", group=group, event_id=event_id)
         if changed.rowcount:
-            await audit.record(
-                store, connection, actor=actor, action="inbox.retry", subject=subject, detail=reason
-            )
+            await audit.record(store, connection, actor=actor, action="inbox.retry", subject=subject, detail=reason)
             return
     record = await Records(store).find(group, event_id)
     if record is None:
@@ -97,8 +95,7 @@ async def retry_record(store: Store, group: str, event_id: UUID, *, actor: str, 
 
 def _unknown(group: str, event_id: UUID) -> OperationRefused:
     return OperationRefused(
-        f"Group {group} has no record of event {event_id}. "
-        f"List its records with: postroad inbox list --group {group}"
+        f"Group {group} has no record of event {event_id}. List its records with: postroad inbox list --group {group}"
     )
 
 

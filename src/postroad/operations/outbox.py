@@ -125,9 +125,7 @@ async def retry_events(
     await _settle("outbox_retry", "outbox.retry", store, outboxes, ids, actor, reason)
 
 
-async def skip_event(
-    store: Store, outboxes: Sequence[OutboxTable], id: UUID, *, actor: str, reason: str
-) -> None:
+async def skip_event(store: Store, outboxes: Sequence[OutboxTable], id: UUID, *, actor: str, reason: str) -> None:
     """Never send this event; what waits behind it goes on. Consumers will miss it: a reason is required."""
     if not reason.strip():
         raise OperationRefused("Skipping an event needs a reason. Say why its consumers may miss it.")

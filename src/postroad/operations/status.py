@@ -123,9 +123,7 @@ async def status(
 async def _outbox(store: Store, outbox: OutboxTable) -> OutboxStatus:
     async with store.reading() as connection:
         unsent = (await store.execute(connection, "outbox_counts", outbox=outbox)).rows
-        sent = await store.execute(
-            connection, "outbox_sent_count", outbox=outbox, seconds=RECENT, most=MOST_COUNTED
-        )
+        sent = await store.execute(connection, "outbox_sent_count", outbox=outbox, seconds=RECENT, most=MOST_COUNTED)
         free = await store.execute(connection, "shards_free", outbox_name=outbox.name)
     events = {row.state: int(row.events) for row in unsent}
     oldest = min((moment for row in unsent if (moment := store.time_out(row.oldest))), default=None)

@@ -21,9 +21,7 @@ from postroad.stores.tables import OutboxTable
 Write = Callable[[Any, Store, OutboxTable, Row, Wake], Coroutine[Any, Any, None] | None]
 
 
-def write(
-    target: Any, store: Store, table: OutboxTable, row: Row, wake: Wake
-) -> Coroutine[Any, Any, None] | None:
+def write(target: Any, store: Store, table: OutboxTable, row: Row, wake: Wake) -> Coroutine[Any, Any, None] | None:
     """Write the row in the target's open transaction; a coroutine if the target can only be awaited."""
     if isinstance(target, (scoped_session, async_scoped_session)):
         target = target.registry()
@@ -95,9 +93,7 @@ def _told(row: Row) -> str:
 
 
 def _write_psycopg(connection: Any, store: Store, table: OutboxTable, row: Row, wake: Wake) -> None:
-    _require(
-        connection.info.transaction_status.name != "IDLE", "with connection.transaction():", "connection"
-    )
+    _require(connection.info.transaction_status.name != "IDLE", "with connection.transaction():", "connection")
     with _Translating(store, row):
         connection.execute(_restyled(store, table, "pyformat"), row)
     wake.soon()

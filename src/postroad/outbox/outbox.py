@@ -94,11 +94,7 @@ class Outbox:
         kind = event_type_of(event)
         now = self.clock.now()
         cause = current_message.get()
-        id = (
-            id_from_key(self.source, kind.name, idempotency_key)
-            if idempotency_key
-            else new_id(now, self.randomness)
-        )
+        id = id_from_key(self.source, kind.name, idempotency_key) if idempotency_key else new_id(now, self.randomness)
         message = Message(
             id=id,
             type=kind.name,
@@ -111,9 +107,7 @@ class Outbox:
             schema_version=kind.schema_version,
             tenant=tenant if tenant is not None else (cause.tenant if cause else ""),
             headers=dict(headers or {}),
-            correlation_id=_text(correlation_id)
-            or (cause and cause.correlation_id)
-            or str(cause.id if cause else id),
+            correlation_id=_text(correlation_id) or (cause and cause.correlation_id) or str(cause.id if cause else id),
             causation_id=str(cause.id) if cause else None,
             user_id=_text(user_id) or (cause.user_id if cause else None),
             source_service=self.source,
@@ -169,9 +163,7 @@ class Outbox:
 
 def _checked_version(kind: EventType, version: int | None) -> int | None:
     # At most 18 digits: that is what travels, and it leaves room to count on in a 64-bit column.
-    if version is not None and (
-        isinstance(version, bool) or not isinstance(version, int) or not 1 <= version < 10**18
-    ):
+    if version is not None and (isinstance(version, bool) or not isinstance(version, int) or not 1 <= version < 10**18):
         raise InvalidPayload(kind.name, "version", "must be a whole number from 1, of at most 18 digits")
     return version
 

@@ -31,9 +31,7 @@ class PendingEvent:
 
 
 # The mapping only makes the session accept the object; no statement is ever generated from it.
-registry().map_imperatively(
-    PendingEvent, Table("postroad_pending", MetaData(), Column("id", Uuid, primary_key=True))
-)
+registry().map_imperatively(PendingEvent, Table("postroad_pending", MetaData(), Column("id", Uuid, primary_key=True)))
 
 
 def write_with_flush(session: Session, store: Store, table: OutboxTable, row: Row, wake: Wake) -> None:

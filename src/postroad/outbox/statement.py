@@ -19,9 +19,7 @@ _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 def execute(connection: Connection, store: Store, table: OutboxTable, rows: Sequence[Row]) -> None:
     _refuse_other_database(connection, store)
     if _is_autocommit(connection):
-        raise NoTransaction(
-            "This connection commits each statement by itself (AUTOCOMMIT). Use one that does not."
-        )
+        raise NoTransaction("This connection commits each statement by itself (AUTOCOMMIT). Use one that does not.")
     clause = store.clause("add_event", table)
     for batch in _batches(store, rows):
         try:

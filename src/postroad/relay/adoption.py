@@ -26,9 +26,7 @@ class Adoption:
             async with self._store.transaction() as connection:
                 if not await self._is_ours(connection, token):
                     return adopted
-                rows = (
-                    await self._store.execute(connection, "unsharded", outbox=self._outbox, most=_AT_ONCE)
-                ).rows
+                rows = (await self._store.execute(connection, "unsharded", outbox=self._outbox, most=_AT_ONCE)).rows
                 for row in rows:
                     await self._assign(connection, row)
             adopted += len(rows)
@@ -36,9 +34,7 @@ class Adoption:
                 return adopted
 
     async def _is_ours(self, connection: AsyncConnection, token: UUID) -> bool:
-        turn = await self._store.execute(
-            connection, "adoption_turn", outbox_name=self._outbox.name, token=token
-        )
+        turn = await self._store.execute(connection, "adoption_turn", outbox_name=self._outbox.name, token=token)
         return bool(turn.rows)
 
     async def _assign(self, connection: AsyncConnection, row: Row[Any]) -> None:

@@ -114,9 +114,7 @@ class ShardLeases:
         self._renew_at = asked_at + min(self._ttl / 3, 1.0)
 
     async def _held(self, connection: AsyncConnection) -> dict[int, int]:
-        return {
-            row.shard: row.epoch for row in (await self._run(connection, "lease_held", token=self.token)).rows
-        }
+        return {row.shard: row.epoch for row in (await self._run(connection, "lease_held", token=self.token)).rows}
 
     async def _relays_alive(self, connection: AsyncConnection) -> int:
         return int((await self._run(connection, "relays_alive", ttl=self._ttl)).rows[0].alive)
@@ -124,9 +122,7 @@ class ShardLeases:
     async def _take(self, connection: AsyncConnection, most: int) -> None:
         free = [row.shard for row in (await self._run(connection, "lease_free", most=most)).rows]
         if free:
-            await self._run(
-                connection, "lease_take", shards=free, token=self.token, owner=self._name, ttl=self._ttl
-            )
+            await self._run(connection, "lease_take", shards=free, token=self.token, owner=self._name, ttl=self._ttl)
 
     async def _run(self, connection: AsyncConnection, statement: str, **values: Any) -> Result:
         return await self._store.execute(connection, statement, outbox_name=self._outbox.name, **values)

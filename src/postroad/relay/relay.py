@@ -45,9 +45,7 @@ class RelayOptions:
             raise ConfigurationError(f"relay.batch is {self.batch}: at least 1 is needed.")
         for name in ("lease", "poll", "publish_timeout"):
             if getattr(self, name) <= 0:
-                raise ConfigurationError(
-                    f"relay.{name} is {getattr(self, name)}: it must be more than 0 seconds."
-                )
+                raise ConfigurationError(f"relay.{name} is {getattr(self, name)}: it must be more than 0 seconds.")
 
 
 @dataclass(slots=True)
@@ -107,7 +105,7 @@ class Relay:
                     continue
                 if progress:
                     self.wakeup.busy()
-                else:
+                if not (progress and self._reader.more):
                     await self.wakeup.wait(self.options.poll)
         finally:
             for task in (watching, stopping):
@@ -147,14 +145,10 @@ class Relay:
     async def _send(self, runs: Sequence[Run]) -> list[Sequence[Outcome]]:
         batch = [due.message for run in runs for due in run]
         try:
-            outcomes = list(
-                await self._clock.wait_for(self._broker.send(batch), self.options.publish_timeout)
-            )
+            outcomes = list(await self._clock.wait_for(self._broker.send(batch), self.options.publish_timeout))
         except TimeoutError:
             # They may have arrived all the same: at worst they are sent twice.
-            outcomes = [Unavailable(f"no confirmation within {self.options.publish_timeout:g} s")] * len(
-                batch
-            )
+            outcomes = [Unavailable(f"no confirmation within {self.options.publish_timeout:g} s")] * len(batch)
         except BrokerError as error:
             outcomes = [Unavailable(describe(error))] * len(batch)
         rest = iter(outcomes)
@@ -300,7 +294,5 @@ def _log_store_trouble(error: Exception, failures: int) -> None:
     # At the 1st, 2nd, 4th, 8th … failure in a row: an outage must not fill the disk with its own story.
     # That others were busy is worth a line only if it lasts.
     if failures & (failures - 1) == 0 and not (isinstance(error, StoreBusy) and failures < 8):
-        told = (
-            str(error) if isinstance(error, StoreError) else describe(getattr(error, "orig", None) or error)
-        )
+        told = str(error) if isinstance(error, StoreError) else describe(getattr(error, "orig", None) or error)
         log.warning("%s Trying again (failure %d in a row).", told, failures)

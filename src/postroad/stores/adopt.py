@@ -176,9 +176,7 @@ class _Plan:
             return []
         quoted = self._store.syntax.quote(name)
         self.notes.append(f"Column {name} becomes text, because an aggregate id may be any text.")
-        return [
-            self._fill(f"ALTER TABLE {{outbox}} ALTER COLUMN {quoted} TYPE text USING CAST({quoted} AS text)")
-        ]
+        return [self._fill(f"ALTER TABLE {{outbox}} ALTER COLUMN {quoted} TYPE text USING CAST({quoted} AS text)")]
 
     def _additions(self) -> list[str]:
         kinds = {**_TYPES[self._store.dialect], "short_text": "VARCHAR(8)"}
@@ -206,8 +204,7 @@ class _Plan:
             "mysql": "ON DUPLICATE KEY UPDATE " + update.replace("{given}", "VALUES(version)"),
         }.get(
             self._store.dialect,
-            "ON CONFLICT (aggregate_type, aggregate_id) DO UPDATE SET "
-            + update.replace("{given}", "excluded.version"),
+            "ON CONFLICT (aggregate_type, aggregate_id) DO UPDATE SET " + update.replace("{given}", "excluded.version"),
         )
         highest = (
             "INSERT INTO {versions} (aggregate_type, aggregate_id, version) "
@@ -257,11 +254,7 @@ def _match(store: Store, found: _Found) -> dict[str, str]:
     for ours in COLUMNS:
         for alias in (f"postroad_{ours}", *ALIASES.get(ours, (ours,))):
             theirs = by_lower.get(alias)
-            if (
-                theirs
-                and theirs not in mapping.values()
-                and _can_serve(store, ours, found.columns[theirs], found)
-            ):
+            if theirs and theirs not in mapping.values() and _can_serve(store, ours, found.columns[theirs], found):
                 mapping[ours] = theirs
                 break
     if missing := [ours for ours in _NEEDED if ours not in mapping]:
@@ -286,25 +279,19 @@ def _can_serve(store: Store, ours: str, column: Any, found: _Found) -> bool:
         return True
     return isinstance(
         kind,
-        {"time": types.DateTime, "int": types.Integer, "long": types.Integer}.get(
-            _KINDS[ours][0], types.String
-        ),
+        {"time": types.DateTime, "int": types.Integer, "long": types.Integer}.get(_KINDS[ours][0], types.String),
     ) and not isinstance(kind, types.Enum)
 
 
 def _outbox(store: Store, found: _Found, mapping: Mapping[str, str]) -> OutboxTable:
     # A column of theirs that cannot serve keeps its name; ours stands beside it.
     taken = {column.lower() for column in found.columns}
-    own: dict[str, str] = {
-        ours: f"postroad_{ours}" for ours in COLUMNS if ours not in mapping and ours in taken
-    }
+    own: dict[str, str] = {ours: f"postroad_{ours}" for ours in COLUMNS if ours not in mapping and ours in taken}
     outbox = OutboxTable(
         found.name,
         columns={ours: theirs for ours, theirs in {**mapping, **own}.items() if ours != theirs},
         payload=_payload_form(found.columns[mapping["payload"]]["type"]),
-        ids="text"
-        if _is_text(found.columns[mapping["event_id"]]["type"]) and store.dialect != "sqlite"
-        else "native",
+        ids="text" if _is_text(found.columns[mapping["event_id"]]["type"]) and store.dialect != "sqlite" else "native",
     )
     return replace(outbox, arrival=_arrival(store, found))
 

@@ -187,9 +187,7 @@ class Store:
         if code in self.missing_table_codes:
             return SchemaMissing(f"Postroad's tables are missing in {self.address}. Run: postroad db migrate")
         if code in self.busy_codes:
-            return StoreBusy(
-                f"{self.address} was busy (code {code}); nothing was stored. Repeat the transaction."
-            )
+            return StoreBusy(f"{self.address} was busy (code {code}); nothing was stored. Repeat the transaction.")
         if self.is_disconnect(error):
             return StoreUnavailable(f"{self.address} cannot be reached ({_cause(error)}). Is it running?")
         return error

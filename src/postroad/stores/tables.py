@@ -55,9 +55,7 @@ class OutboxTable:
         if self.arrival:
             check_identifier(self.arrival)
         if self.payload not in ("bytes", "text", "json"):
-            raise ConfigurationError(
-                f"Outbox {self.name}: payload is {self.payload!r}; it can be bytes, text or json."
-            )
+            raise ConfigurationError(f"Outbox {self.name}: payload is {self.payload!r}; it can be bytes, text or json.")
         if self.ids not in ("native", "text"):
             raise ConfigurationError(f"Outbox {self.name}: ids is {self.ids!r}; it can be native or text.")
 
@@ -151,8 +149,7 @@ def _layout(table: OutboxTable, syntax: Syntax, names: Mapping[str, str]) -> dic
     own = f"{names['delivery_event_id']}, {names['delivery_version']}"
     return {
         "o": _facts(table),
-        "join_facts": f"LEFT JOIN {quote(table.name)} o"
-        f" ON o.{names['event_id']} = d.{names['delivery_event_id']}",
+        "join_facts": f"LEFT JOIN {quote(table.name)} o ON o.{names['event_id']} = d.{names['delivery_event_id']}",
         "delivery_columns": "",
         "delivery_values": "",
         "insert_delivery": f"INSERT INTO {quote(table.delivery)} ({own}, {columns}) "

@@ -131,9 +131,7 @@ class Handling:
         return None
 
     async def _known_before(self, item: Ready) -> float | None:
-        acquired = await self._inbox.try_acquire(
-            self._group, item.message, self._options.lock_ttl, revive=True
-        )
+        acquired = await self._inbox.try_acquire(self._group, item.message, self._options.lock_ttl, revive=True)
         match acquired.state:
             case AcquireState.REPLAY_SUCCEEDED | AcquireState.STOPPED:
                 await self._duplicate(item)
@@ -173,9 +171,7 @@ class Handling:
         self.statistics.duplicates += 1
         await self._settle(item.delivery.ack())
 
-    async def _failed(
-        self, item: Ready, error: Exception, failures: int, lease: Lease | None
-    ) -> float | None:
+    async def _failed(self, item: Ready, error: Exception, failures: int, lease: Lease | None) -> float | None:
         """Recorded before the verdict, so that a crash in between costs a delivery and not the count."""
         self.statistics.failed += 1
         decision = decide(error, failures, self._options.backoff)

@@ -57,9 +57,7 @@ Item = Ready | Poison | Foreign
 
 
 class Intake:
-    def __init__(
-        self, inbox: Inbox, registry: Registry, upcasters: Upcasters, group: str, clock: Clock
-    ) -> None:
+    def __init__(self, inbox: Inbox, registry: Registry, upcasters: Upcasters, group: str, clock: Clock) -> None:
         self._inbox, self._registry, self._upcasters = inbox, registry, upcasters
         self._group, self._clock = group, clock
         self._known: frozenset[str] | None = None

@@ -24,9 +24,7 @@ class SubscriberOptions:
         if self.concurrency < 1:
             raise ConfigurationError(f"Subscriber concurrency is {self.concurrency}. At least 1 is needed.")
         if self.ack_deadline <= 0:
-            raise ConfigurationError(
-                f"Subscriber ack_deadline is {self.ack_deadline}. It must be more than 0 seconds."
-            )
+            raise ConfigurationError(f"Subscriber ack_deadline is {self.ack_deadline}. It must be more than 0 seconds.")
         if self.lock_ttl <= 0 or self.grace < 0:
             raise ConfigurationError("Subscriber lock_ttl must be positive, grace must not be negative.")
 

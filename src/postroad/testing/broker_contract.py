@@ -111,9 +111,7 @@ class BrokerContract:
         assert isinstance(outcome, Refused)
         assert outcome.reason
 
-    async def test_an_oversize_message_is_refused_and_nothing_of_its_key_overtakes_it(
-        self, post: Post
-    ) -> None:
+    async def test_an_oversize_message_is_refused_and_nothing_of_its_key_overtakes_it(self, post: Post) -> None:
         large = post.message("large", payload=bytes(post.broker.features.max_message_bytes + 1))
         receiver = await post.subscribe()
         batch = [post.message("large", "a"), large, post.message("large", "b"), post.message("other", "c")]

@@ -169,9 +169,7 @@ class FaultyBroker:
                     stopped.add(lane)
         rest = [message for position, message in enumerate(batch) if position not in decided]
         outcomes = iter(await self.broker.send(rest) if rest else ())
-        return [
-            decided[position] if position in decided else next(outcomes) for position in range(len(batch))
-        ]
+        return [decided[position] if position in decided else next(outcomes) for position in range(len(batch))]
 
 
 class FaultyReceiver:

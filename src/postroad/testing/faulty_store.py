@@ -44,9 +44,7 @@ class FaultyStore(_Wrapped):
         """What happens to the next runs of a named statement, one after another; then chance rules again."""
         for fate in fates:
             if fate not in STATEMENT_FATES:
-                raise ValueError(
-                    f"{fate!r} is no fate of a statement; there are {', '.join(STATEMENT_FATES)}"
-                )
+                raise ValueError(f"{fate!r} is no fate of a statement; there are {', '.join(STATEMENT_FATES)}")
         self.store.sql(statement, OutboxTable())  # refuses a name that does not exist
         self._scripts.setdefault(statement, deque()).extend(fates)
 
@@ -88,8 +86,4 @@ class FaultyStore(_Wrapped):
 
 
 def _error(fate: str, statement: str) -> StoreError:
-    return (
-        StoreBusy(f"{statement} met a deadlock.")
-        if fate == "busy"
-        else StoreUnavailable(f"{statement} broke.")
-    )
+    return StoreBusy(f"{statement} met a deadlock.") if fate == "busy" else StoreUnavailable(f"{statement} broke.")

@@ -113,9 +113,7 @@ class Office:
     async def states(self) -> list[str]:
         return [row.state for row in await self.rows()]
 
-    async def query(
-        self, sql: str, outbox: OutboxTable | None = None, **values: object
-    ) -> Sequence[Row[Any]]:
+    async def query(self, sql: str, outbox: OutboxTable | None = None, **values: object) -> Sequence[Row[Any]]:
         async with self.store.reading() as connection:
             return (await connection.execute(text(self._fill(sql, outbox)), values)).fetchall()
 

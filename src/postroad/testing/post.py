@@ -14,9 +14,7 @@ from postroad.message import Message
 class Post:
     """One topic with one subscription, and what a test does with them."""
 
-    def __init__(
-        self, broker: Broker, *, patience: float = 30.0, silence: float = 0.15, **settings: Any
-    ) -> None:
+    def __init__(self, broker: Broker, *, patience: float = 30.0, silence: float = 0.15, **settings: Any) -> None:
         """`settings` are those of the subscription."""
         self.broker = broker
         self.topic = f"contract.t{uuid4().hex[:12]}.events"

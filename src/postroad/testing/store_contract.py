@@ -164,16 +164,11 @@ class StoreContract:
         if office.table.append_only:
             await office.run("DELETE FROM {outbox} WHERE {aggregate_id} = 'sent'")
         await office.post("sent")
-        await office.run(
-            "UPDATE {delivery} SET {next_attempt_at} = :then WHERE {state} <> 'SENT'", then="2999-01-01"
-        )
+        await office.run("UPDATE {delivery} SET {next_attempt_at} = :then WHERE {state} <> 'SENT'", then="2999-01-01")
         await office.carry()
         pruner = Pruner(office.store, office.table, retention=3_600, batch=1)
         assert (await pruner.run_once(), await pruner.run_once()) == (1, 0)
-        left = [
-            row.aggregate_id
-            for row in await office.query("SELECT {aggregate_id} AS aggregate_id FROM {outbox}")
-        ]
+        left = [row.aggregate_id for row in await office.query("SELECT {aggregate_id} AS aggregate_id FROM {outbox}")]
         assert sorted(left) == ["failed", "new", "retry", "sent"]
         assert len(await office.rows()) == 4
 

@@ -35,12 +35,12 @@ CREATE TABLE `postroad_facts` (
   UNIQUE KEY `aggregate_type` (`aggregate_type`,`aggregate_id`,`version`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin;
 /*!40101 SET character_set_client = @saved_cs_client */;
-INSERT INTO `postroad_facts` VALUES (0x01A1E15EED1076C3988902F6F0F2C9DA,'office.parcel.events','parcel.posted','parcel','moving',3,1,0x7B2270617263656C223A226D6F76696E67222C226E6F7465223A22227D,'application/json','','01a1e15e-ed10-76c3-9889-02f6f0f2c9da',NULL,'{\"source_service\":\"office\",\"headers\":{\"kept\":\"yes\"}}','2026-11-15 22:40:57.104761','2026-11-15 22:40:57.107275',NULL);
-INSERT INTO `postroad_facts` VALUES (0x01A1E15EED157CCBBE88B9F8DF9ADAEE,'office.parcel.events','parcel.posted','parcel','moving',4,1,0x7B2270617263656C223A226D6F76696E67222C226E6F7465223A22227D,'application/json','','01a1e15e-ed15-7ccb-be88-b9f8df9adaee',NULL,'{\"source_service\":\"office\",\"headers\":{\"kept\":\"yes\"}}','2026-11-15 22:40:57.109147','2026-11-15 22:40:57.110500',NULL);
-INSERT INTO `postroad_facts` VALUES (0x01A1E15EED1A714FAD9DBC0E1C44FC64,'office.parcel.events','parcel.posted','parcel','waiting',3,1,0x7B2270617263656C223A2277616974696E67222C226E6F7465223A22227D,'application/json','','01a1e15e-ed1a-714f-ad9d-bc0e1c44fc64',NULL,'{\"source_service\":\"office\",\"headers\":{\"kept\":\"yes\"}}','2026-11-15 22:40:57.114524','2026-11-15 22:40:57.115711',NULL);
-INSERT INTO `postroad_facts` VALUES (0x01A1E15EED1D7A8E8671A22B55812161,'office.parcel.events','parcel.posted','parcel','waiting',4,1,0x7B2270617263656C223A2277616974696E67222C226E6F7465223A22227D,'application/json','','01a1e15e-ed1d-7a8e-8671-a22b55812161',NULL,'{\"source_service\":\"office\",\"headers\":{\"kept\":\"yes\"}}','2026-11-15 22:40:57.117801','2026-11-15 22:40:57.118731',NULL);
-INSERT INTO `postroad_facts` VALUES (0x01A1E15EED21779699E3086AAF7B41A4,'office.parcel.events','parcel.posted','parcel','worn',3,1,0x7B2270617263656C223A22776F726E222C226E6F7465223A22227D,'application/json','','01a1e15e-ed21-7796-99e3-086aaf7b41a4',NULL,'{\"source_service\":\"office\",\"headers\":{\"kept\":\"yes\"}}','2026-11-15 22:40:57.121497','2026-11-15 22:40:57.122411',NULL);
-INSERT INTO `postroad_facts` VALUES (0x01A1E15EED247339A95577921BECC46A,'office.parcel.events','parcel.posted','parcel','worn',4,1,0x7B2270617263656C223A22776F726E222C226E6F7465223A22227D,'application/json','','01a1e15e-ed24-7339-a955-77921becc46a',NULL,'{\"source_service\":\"office\",\"headers\":{\"kept\":\"yes\"}}','2026-11-15 22:40:57.124196','2026-11-15 22:40:57.125268',NULL);
+INSERT INTO `postroad_facts` VALUES (0x01A1E179F6B871FCB018F3E0F0B8E8E8,'office.parcel.events','parcel.posted','parcel','moving',3,1,0x7B2270617263656C223A226D6F76696E67222C226E6F7465223A22227D,'application/json','','01a1e179-f6b8-71fc-b018-f3e0f0b8e8e8',NULL,'{\"source_service\":\"office\",\"headers\":{\"kept\":\"yes\"}}','2026-11-15 23:10:29.048498','2026-11-15 23:10:29.050477',NULL);
+INSERT INTO `postroad_facts` VALUES (0x01A1E179F6BD76EEBFB6A7620F770B4A,'office.parcel.events','parcel.posted','parcel','moving',4,1,0x7B2270617263656C223A226D6F76696E67222C226E6F7465223A22227D,'application/json','','01a1e179-f6bd-76ee-bfb6-a7620f770b4a',NULL,'{\"source_service\":\"office\",\"headers\":{\"kept\":\"yes\"}}','2026-11-15 23:10:29.053538','2026-11-15 23:10:29.054578',NULL);
+INSERT INTO `postroad_facts` VALUES (0x01A1E179F6C07D0D853E0C0A8D6BA160,'office.parcel.events','parcel.posted','parcel','waiting',3,1,0x7B2270617263656C223A2277616974696E67222C226E6F7465223A22227D,'application/json','','01a1e179-f6c0-7d0d-853e-0c0a8d6ba160',NULL,'{\"source_service\":\"office\",\"headers\":{\"kept\":\"yes\"}}','2026-11-15 23:10:29.056128','2026-11-15 23:10:29.056957',NULL);
+INSERT INTO `postroad_facts` VALUES (0x01A1E179F6C27CA1BD78890D19B2677E,'office.parcel.events','parcel.posted','parcel','waiting',4,1,0x7B2270617263656C223A2277616974696E67222C226E6F7465223A22227D,'application/json','','01a1e179-f6c2-7ca1-bd78-890d19b2677e',NULL,'{\"source_service\":\"office\",\"headers\":{\"kept\":\"yes\"}}','2026-11-15 23:10:29.058308','2026-11-15 23:10:29.059006',NULL);
+INSERT INTO `postroad_facts` VALUES (0x01A1E179F6C47FC9B002F9403E9B542E,'office.parcel.events','parcel.posted','parcel','worn',3,1,0x7B2270617263656C223A22776F726E222C226E6F7465223A22227D,'application/json','','01a1e179-f6c4-7fc9-b002-f9403e9b542e',NULL,'{\"source_service\":\"office\",\"headers\":{\"kept\":\"yes\"}}','2026-11-15 23:10:29.060252','2026-11-15 23:10:29.060817',NULL);
+INSERT INTO `postroad_facts` VALUES (0x01A1E179F6C57589805608962A2407C1,'office.parcel.events','parcel.posted','parcel','worn',4,1,0x7B2270617263656C223A22776F726E222C226E6F7465223A22227D,'application/json','','01a1e179-f6c5-7589-8056-08962a2407c1',NULL,'{\"source_service\":\"office\",\"headers\":{\"kept\":\"yes\"}}','2026-11-15 23:10:29.061977','2026-11-15 23:10:29.062518',NULL);
 /*!40101 SET @saved_cs_client     = @@character_set_client */;
 /*!40101 SET character_set_client = utf8mb4 */;
 CREATE TABLE `postroad_facts_delivery` (
@@ -59,12 +59,12 @@ CREATE TABLE `postroad_facts_delivery` (
   KEY `postroad_facts_sent` (`state`,`published_at`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin;
 /*!40101 SET character_set_client = @saved_cs_client */;
-INSERT INTO `postroad_facts_delivery` VALUES (0x01A1E15EED1076C3988902F6F0F2C9DA,3,'parcel/moving',111,'SENT',0,NULL,NULL,'2000-01-01 00:00:00.000000',NULL);
-INSERT INTO `postroad_facts_delivery` VALUES (0x01A1E15EED157CCBBE88B9F8DF9ADAEE,4,'parcel/moving',111,'NEW',0,NULL,NULL,NULL,111);
-INSERT INTO `postroad_facts_delivery` VALUES (0x01A1E15EED1A714FAD9DBC0E1C44FC64,3,'parcel/waiting',165,'RETRY',1,'2000-01-01 00:00:00.000000','no',NULL,165);
-INSERT INTO `postroad_facts_delivery` VALUES (0x01A1E15EED1D7A8E8671A22B55812161,4,'parcel/waiting',165,'NEW',0,NULL,NULL,NULL,165);
-INSERT INTO `postroad_facts_delivery` VALUES (0x01A1E15EED21779699E3086AAF7B41A4,3,'parcel/worn',255,'FAILED',5,'2000-01-01 00:00:00.000000','no',NULL,255);
-INSERT INTO `postroad_facts_delivery` VALUES (0x01A1E15EED247339A95577921BECC46A,4,'parcel/worn',255,'NEW',0,NULL,NULL,NULL,255);
+INSERT INTO `postroad_facts_delivery` VALUES (0x01A1E179F6B871FCB018F3E0F0B8E8E8,3,'parcel/moving',111,'SENT',0,NULL,NULL,'2000-01-01 00:00:00.000000',NULL);
+INSERT INTO `postroad_facts_delivery` VALUES (0x01A1E179F6BD76EEBFB6A7620F770B4A,4,'parcel/moving',111,'NEW',0,NULL,NULL,NULL,111);
+INSERT INTO `postroad_facts_delivery` VALUES (0x01A1E179F6C07D0D853E0C0A8D6BA160,3,'parcel/waiting',165,'RETRY',1,'2000-01-01 00:00:00.000000','no',NULL,165);
+INSERT INTO `postroad_facts_delivery` VALUES (0x01A1E179F6C27CA1BD78890D19B2677E,4,'parcel/waiting',165,'NEW',0,NULL,NULL,NULL,165);
+INSERT INTO `postroad_facts_delivery` VALUES (0x01A1E179F6C47FC9B002F9403E9B542E,3,'parcel/worn',255,'FAILED',5,'2000-01-01 00:00:00.000000','no',NULL,255);
+INSERT INTO `postroad_facts_delivery` VALUES (0x01A1E179F6C57589805608962A2407C1,4,'parcel/worn',255,'NEW',0,NULL,NULL,NULL,255);
 /*!40101 SET @saved_cs_client     = @@character_set_client */;
 /*!40101 SET character_set_client = utf8mb4 */;
 CREATE TABLE `postroad_handler` (
@@ -111,11 +111,11 @@ CREATE TABLE `postroad_migration` (
   PRIMARY KEY (`name`,`target`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_general_ci;
 /*!40101 SET character_set_client = @saved_cs_client */;
-INSERT INTO `postroad_migration` VALUES ('0001_core','','2026-11-15 22:40:56.995352');
-INSERT INTO `postroad_migration` VALUES ('0002_outbox_append_only','postroad_facts','2026-11-15 22:40:57.005040');
-INSERT INTO `postroad_migration` VALUES ('0002_outbox_in_row','postroad_outbox','2026-11-15 22:40:57.010998');
-INSERT INTO `postroad_migration` VALUES ('0003_outbox_routines','postroad_facts','2026-11-15 22:40:57.071238');
-INSERT INTO `postroad_migration` VALUES ('0003_outbox_routines','postroad_outbox','2026-11-15 22:40:57.041477');
+INSERT INTO `postroad_migration` VALUES ('0001_core','','2026-11-15 23:10:28.982358');
+INSERT INTO `postroad_migration` VALUES ('0002_outbox_append_only','postroad_facts','2026-11-15 23:10:28.988923');
+INSERT INTO `postroad_migration` VALUES ('0002_outbox_in_row','postroad_outbox','2026-11-15 23:10:28.992539');
+INSERT INTO `postroad_migration` VALUES ('0003_outbox_routines','postroad_facts','2026-11-15 23:10:29.021143');
+INSERT INTO `postroad_migration` VALUES ('0003_outbox_routines','postroad_outbox','2026-11-15 23:10:29.007398');
 /*!40101 SET @saved_cs_client     = @@character_set_client */;
 /*!40101 SET character_set_client = utf8mb4 */;
 CREATE TABLE `postroad_outbox` (
@@ -149,12 +149,12 @@ CREATE TABLE `postroad_outbox` (
   KEY `postroad_outbox_sent` (`state`,`published_at`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin;
 /*!40101 SET character_set_client = @saved_cs_client */;
-INSERT INTO `postroad_outbox` VALUES (0x01A1E15EECF27B3CA1394418ECA5B765,'office.parcel.events','parcel.posted','parcel','moving',1,1,0x7B2270617263656C223A226D6F76696E67222C226E6F7465223A22227D,'application/json','','01a1e15e-ecf2-7b3c-a139-4418eca5b765',NULL,'{\"source_service\":\"office\",\"headers\":{\"kept\":\"yes\"}}','2026-11-15 22:40:57.074207','2026-11-15 22:40:57.076888',NULL,'parcel/moving',111,'SENT',0,NULL,NULL,'2000-01-01 00:00:00.000000',NULL);
-INSERT INTO `postroad_outbox` VALUES (0x01A1E15EECF6744DAF9FD429C8A2402B,'office.parcel.events','parcel.posted','parcel','moving',2,1,0x7B2270617263656C223A226D6F76696E67222C226E6F7465223A22227D,'application/json','','01a1e15e-ecf6-744d-af9f-d429c8a2402b',NULL,'{\"source_service\":\"office\",\"headers\":{\"kept\":\"yes\"}}','2026-11-15 22:40:57.078467','2026-11-15 22:40:57.079816',NULL,'parcel/moving',111,'NEW',0,NULL,NULL,NULL,111);
-INSERT INTO `postroad_outbox` VALUES (0x01A1E15EECFB7300979AB1BC101F2022,'office.parcel.events','parcel.posted','parcel','waiting',1,1,0x7B2270617263656C223A2277616974696E67222C226E6F7465223A22227D,'application/json','','01a1e15e-ecfb-7300-979a-b1bc101f2022',NULL,'{\"source_service\":\"office\",\"headers\":{\"kept\":\"yes\"}}','2026-11-15 22:40:57.083064','2026-11-15 22:40:57.084154',NULL,'parcel/waiting',165,'RETRY',1,'2000-01-01 00:00:00.000000','no',NULL,165);
-INSERT INTO `postroad_outbox` VALUES (0x01A1E15EECFD7C8BA2E7E8199628E844,'office.parcel.events','parcel.posted','parcel','waiting',2,1,0x7B2270617263656C223A2277616974696E67222C226E6F7465223A22227D,'application/json','','01a1e15e-ecfd-7c8b-a2e7-e8199628e844',NULL,'{\"source_service\":\"office\",\"headers\":{\"kept\":\"yes\"}}','2026-11-15 22:40:57.085765','2026-11-15 22:40:57.086598',NULL,'parcel/waiting',165,'NEW',0,NULL,NULL,NULL,165);
-INSERT INTO `postroad_outbox` VALUES (0x01A1E15EED0074FB84209A9DB30835EC,'office.parcel.events','parcel.posted','parcel','worn',1,1,0x7B2270617263656C223A22776F726E222C226E6F7465223A22227D,'application/json','','01a1e15e-ed00-74fb-8420-9a9db30835ec',NULL,'{\"source_service\":\"office\",\"headers\":{\"kept\":\"yes\"}}','2026-11-15 22:40:57.088542','2026-11-15 22:40:57.089369',NULL,'parcel/worn',255,'FAILED',5,'2000-01-01 00:00:00.000000','no',NULL,255);
-INSERT INTO `postroad_outbox` VALUES (0x01A1E15EED02732786A67F28CC575BBF,'office.parcel.events','parcel.posted','parcel','worn',2,1,0x7B2270617263656C223A22776F726E222C226E6F7465223A22227D,'application/json','','01a1e15e-ed02-7327-86a6-7f28cc575bbf',NULL,'{\"source_service\":\"office\",\"headers\":{\"kept\":\"yes\"}}','2026-11-15 22:40:57.090810','2026-11-15 22:40:57.091597',NULL,'parcel/worn',255,'NEW',0,NULL,NULL,NULL,255);
+INSERT INTO `postroad_outbox` VALUES (0x01A1E179F69F7676AF0A4E9464B00A93,'office.parcel.events','parcel.posted','parcel','moving',1,1,0x7B2270617263656C223A226D6F76696E67222C226E6F7465223A22227D,'application/json','','01a1e179-f69f-7676-af0a-4e9464b00a93',NULL,'{\"source_service\":\"office\",\"headers\":{\"kept\":\"yes\"}}','2026-11-15 23:10:29.023310','2026-11-15 23:10:29.025232',NULL,'parcel/moving',111,'SENT',0,NULL,NULL,'2000-01-01 00:00:00.000000',NULL);
+INSERT INTO `postroad_outbox` VALUES (0x01A1E179F6A2785B8E9A72F9F472E66E,'office.parcel.events','parcel.posted','parcel','moving',2,1,0x7B2270617263656C223A226D6F76696E67222C226E6F7465223A22227D,'application/json','','01a1e179-f6a2-785b-8e9a-72f9f472e66e',NULL,'{\"source_service\":\"office\",\"headers\":{\"kept\":\"yes\"}}','2026-11-15 23:10:29.026775','2026-11-15 23:10:29.027731',NULL,'parcel/moving',111,'NEW',0,NULL,NULL,NULL,111);
+INSERT INTO `postroad_outbox` VALUES (0x01A1E179F6A5705797B2E9EEE7B9CCC3,'office.parcel.events','parcel.posted','parcel','waiting',1,1,0x7B2270617263656C223A2277616974696E67222C226E6F7465223A22227D,'application/json','','01a1e179-f6a5-7057-97b2-e9eee7b9ccc3',NULL,'{\"source_service\":\"office\",\"headers\":{\"kept\":\"yes\"}}','2026-11-15 23:10:29.029024','2026-11-15 23:10:29.029787',NULL,'parcel/waiting',165,'RETRY',1,'2000-01-01 00:00:00.000000','no',NULL,165);
+INSERT INTO `postroad_outbox` VALUES (0x01A1E179F6A776D485F3C0AF9237CBD6,'office.parcel.events','parcel.posted','parcel','waiting',2,1,0x7B2270617263656C223A2277616974696E67222C226E6F7465223A22227D,'application/json','','01a1e179-f6a7-76d4-85f3-c0af9237cbd6',NULL,'{\"source_service\":\"office\",\"headers\":{\"kept\":\"yes\"}}','2026-11-15 23:10:29.031265','2026-11-15 23:10:29.031982',NULL,'parcel/waiting',165,'NEW',0,NULL,NULL,NULL,165);
+INSERT INTO `postroad_outbox` VALUES (0x01A1E179F6A97E1197357217514F428E,'office.parcel.events','parcel.posted','parcel','worn',1,1,0x7B2270617263656C223A22776F726E222C226E6F7465223A22227D,'application/json','','01a1e179-f6a9-7e11-9735-7217514f428e',NULL,'{\"source_service\":\"office\",\"headers\":{\"kept\":\"yes\"}}','2026-11-15 23:10:29.033960','2026-11-15 23:10:29.035493',NULL,'parcel/worn',255,'FAILED',5,'2000-01-01 00:00:00.000000','no',NULL,255);
+INSERT INTO `postroad_outbox` VALUES (0x01A1E179F6AC7422A43BE51DF5698B61,'office.parcel.events','parcel.posted','parcel','worn',2,1,0x7B2270617263656C223A22776F726E222C226E6F7465223A22227D,'application/json','','01a1e179-f6ac-7422-a43b-e51df5698b61',NULL,'{\"source_service\":\"office\",\"headers\":{\"kept\":\"yes\"}}','2026-11-15 23:10:29.036905','2026-11-15 23:10:29.037566',NULL,'parcel/worn',255,'NEW',0,NULL,NULL,NULL,255);
 /*!40101 SET @saved_cs_client     = @@character_set_client */;
 /*!40101 SET character_set_client = utf8mb4 */;
 CREATE TABLE `postroad_shard` (
@@ -210,16 +210,15 @@ CREATE PROCEDURE `postroad_facts_add`(
 BEGIN
   DECLARE given BIGINT;
   DECLARE taken BOOLEAN DEFAULT FALSE;
-  IF NOT EXISTS (SELECT 1 FROM `postroad_facts` WHERE `event_id` = a_event_id) THEN
-    -- A locking read, because a snapshot could show a version that is long past.
-    INSERT INTO `postroad_version` (aggregate_type, aggregate_id, version) VALUES (a_aggregate_type, a_aggregate_id, 0)
-    ON DUPLICATE KEY UPDATE version = version;
-    SELECT version INTO given FROM `postroad_version`
-     WHERE aggregate_type = a_aggregate_type COLLATE utf8mb4_bin AND aggregate_id = a_aggregate_id COLLATE utf8mb4_bin
-       FOR UPDATE;
-    IF a_version <= given THEN
-      SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = 31001, MESSAGE_TEXT = 'postroad: version conflict';
-    END IF;
+  -- A locking read, because a snapshot could show a version that is long past.
+  INSERT INTO `postroad_version` (aggregate_type, aggregate_id, version) VALUES (a_aggregate_type, a_aggregate_id, 0)
+  ON DUPLICATE KEY UPDATE version = version;
+  SELECT version INTO given FROM `postroad_version`
+   WHERE aggregate_type = a_aggregate_type COLLATE utf8mb4_bin AND aggregate_id = a_aggregate_id COLLATE utf8mb4_bin
+     FOR UPDATE;
+  IF a_version <= given THEN
+    SET taken = TRUE;
+  ELSE
     SET given = COALESCE(a_version, given + 1);
     BEGIN
       DECLARE CONTINUE HANDLER FOR 1062 SET taken = TRUE;
@@ -230,14 +229,15 @@ BEGIN
         a_schema_version, a_payload, a_content_type, a_tenant_id, a_correlation_id, a_causation_id, a_attributes,
         a_occurred_at, a_deliver_at);
     END;
-    IF NOT taken THEN
-      UPDATE `postroad_version` SET version = given
-       WHERE aggregate_type = a_aggregate_type COLLATE utf8mb4_bin AND aggregate_id = a_aggregate_id COLLATE utf8mb4_bin;
-      INSERT INTO `postroad_facts_delivery` (`event_id`, `version`, `ordering_key`, `shard`) VALUES (a_event_id, given, a_ordering_key, a_shard);
-    -- Whoever held the counter until now may have written this very event: then there is nothing to do.
-    ELSEIF NOT EXISTS (SELECT 1 FROM `postroad_facts` WHERE `event_id` = a_event_id LOCK IN SHARE MODE) THEN
-      SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = 31001, MESSAGE_TEXT = 'postroad: version conflict';
-    END IF;
+  END IF;
+  IF NOT taken THEN
+    UPDATE `postroad_version` SET version = given
+     WHERE aggregate_type = a_aggregate_type COLLATE utf8mb4_bin AND aggregate_id = a_aggregate_id COLLATE utf8mb4_bin;
+    INSERT INTO `postroad_facts_delivery` (`event_id`, `version`, `ordering_key`, `shard`) VALUES (a_event_id, given, a_ordering_key, a_shard);
+  -- The same event again is nothing new. Asked only now: a read in a routine locks, and one that finds nothing would
+  -- lock the gap into which all others write.
+  ELSEIF NOT EXISTS (SELECT 1 FROM `postroad_facts` WHERE `event_id` = a_event_id LOCK IN SHARE MODE) THEN
+    SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = 31001, MESSAGE_TEXT = 'postroad: version conflict';
   END IF;
 END
 ;;
@@ -268,7 +268,8 @@ BEGIN
     SELECT s.shard, a.after
       FROM JSON_TABLE(a_shards, '$[*]' COLUMNS (n FOR ORDINALITY, shard SMALLINT PATH '$')) s
       JOIN JSON_TABLE(a_after, '$[*]' COLUMNS (n FOR ORDINALITY, after VARCHAR(520) CHARSET utf8mb4 COLLATE utf8mb4_bin PATH '$')) a ON a.n = s.n
-     WHERE EXISTS (SELECT 1 FROM `postroad_facts_delivery` d WHERE d.unsent_shard = s.shard);
+     -- Not EXISTS, which might become a join with the whole backlog.
+     WHERE (SELECT d.unsent_shard FROM `postroad_facts_delivery` d WHERE d.unsent_shard = s.shard LIMIT 1) IS NOT NULL;
   DECLARE CONTINUE HANDLER FOR NOT FOUND SET at_end = TRUE;
   OPEN places;
   each_shard: LOOP
@@ -352,16 +353,15 @@ CREATE PROCEDURE `postroad_outbox_add`(
 BEGIN
   DECLARE given BIGINT;
   DECLARE taken BOOLEAN DEFAULT FALSE;
-  IF NOT EXISTS (SELECT 1 FROM `postroad_outbox` WHERE `event_id` = a_event_id) THEN
-    -- A locking read, because a snapshot could show a version that is long past.
-    INSERT INTO `postroad_version` (aggregate_type, aggregate_id, version) VALUES (a_aggregate_type, a_aggregate_id, 0)
-    ON DUPLICATE KEY UPDATE version = version;
-    SELECT version INTO given FROM `postroad_version`
-     WHERE aggregate_type = a_aggregate_type COLLATE utf8mb4_bin AND aggregate_id = a_aggregate_id COLLATE utf8mb4_bin
-       FOR UPDATE;
-    IF a_version <= given THEN
-      SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = 31001, MESSAGE_TEXT = 'postroad: version conflict';
-    END IF;
+  -- A locking read, because a snapshot could show a version that is long past.
+  INSERT INTO `postroad_version` (aggregate_type, aggregate_id, version) VALUES (a_aggregate_type, a_aggregate_id, 0)
+  ON DUPLICATE KEY UPDATE version = version;
+  SELECT version INTO given FROM `postroad_version`
+   WHERE aggregate_type = a_aggregate_type COLLATE utf8mb4_bin AND aggregate_id = a_aggregate_id COLLATE utf8mb4_bin
+     FOR UPDATE;
+  IF a_version <= given THEN
+    SET taken = TRUE;
+  ELSE
     SET given = COALESCE(a_version, given + 1);
     BEGIN
       DECLARE CONTINUE HANDLER FOR 1062 SET taken = TRUE;
@@ -372,14 +372,15 @@ BEGIN
         a_schema_version, a_payload, a_content_type, a_tenant_id, a_correlation_id, a_causation_id, a_attributes,
         a_occurred_at, a_deliver_at, a_ordering_key, a_shard);
     END;
-    IF NOT taken THEN
-      UPDATE `postroad_version` SET version = given
-       WHERE aggregate_type = a_aggregate_type COLLATE utf8mb4_bin AND aggregate_id = a_aggregate_id COLLATE utf8mb4_bin;
-      
-    -- Whoever held the counter until now may have written this very event: then there is nothing to do.
-    ELSEIF NOT EXISTS (SELECT 1 FROM `postroad_outbox` WHERE `event_id` = a_event_id LOCK IN SHARE MODE) THEN
-      SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = 31001, MESSAGE_TEXT = 'postroad: version conflict';
-    END IF;
+  END IF;
+  IF NOT taken THEN
+    UPDATE `postroad_version` SET version = given
+     WHERE aggregate_type = a_aggregate_type COLLATE utf8mb4_bin AND aggregate_id = a_aggregate_id COLLATE utf8mb4_bin;
+    
+  -- The same event again is nothing new. Asked only now: a read in a routine locks, and one that finds nothing would
+  -- lock the gap into which all others write.
+  ELSEIF NOT EXISTS (SELECT 1 FROM `postroad_outbox` WHERE `event_id` = a_event_id LOCK IN SHARE MODE) THEN
+    SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = 31001, MESSAGE_TEXT = 'postroad: version conflict';
   END IF;
 END
 ;;
@@ -410,7 +411,8 @@ BEGIN
     SELECT s.shard, a.after
       FROM JSON_TABLE(a_shards, '$[*]' COLUMNS (n FOR ORDINALITY, shard SMALLINT PATH '$')) s
       JOIN JSON_TABLE(a_after, '$[*]' COLUMNS (n FOR ORDINALITY, after VARCHAR(520) CHARSET utf8mb4 COLLATE utf8mb4_bin PATH '$')) a ON a.n = s.n
-     WHERE EXISTS (SELECT 1 FROM `postroad_outbox` d WHERE d.unsent_shard = s.shard);
+     -- Not EXISTS, which might become a join with the whole backlog.
+     WHERE (SELECT d.unsent_shard FROM `postroad_outbox` d WHERE d.unsent_shard = s.shard LIMIT 1) IS NOT NULL;
   DECLARE CONTINUE HANDLER FOR NOT FOUND SET at_end = TRUE;
   OPEN places;
   each_shard: LOOP

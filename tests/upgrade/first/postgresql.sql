@@ -14,7 +14,8 @@ CREATE FUNCTION public.postroad_facts_add(a_event_id uuid, a_topic text, a_event
 DECLARE
   given bigint;
 BEGIN
-  IF EXISTS (SELECT 1 FROM "postroad_facts" WHERE "event_id" = a_event_id) THEN
+  -- Before a given version moves the counter: there would be no telling where it stood.
+  IF a_version IS NOT NULL AND EXISTS (SELECT 1 FROM "postroad_facts" WHERE "event_id" = a_event_id) THEN
     RETURN NULL;
   END IF;
   INSERT INTO "postroad_version" AS v (aggregate_type, aggregate_id, version)
@@ -22,23 +23,26 @@ BEGIN
   ON CONFLICT (aggregate_type, aggregate_id) DO UPDATE SET version = COALESCE(a_version, v.version + 1)
    WHERE COALESCE(a_version, v.version + 1) > v.version
   RETURNING version INTO given;
-  -- Again, because whoever held the counter until now may have written this very event.
-  IF EXISTS (SELECT 1 FROM "postroad_facts" WHERE "event_id" = a_event_id) THEN
-    UPDATE "postroad_version" SET version = version - 1
+  IF given IS NOT NULL THEN
+    INSERT INTO "postroad_facts" ("event_id", "topic", "event_type", "aggregate_type", "aggregate_id", "version",
+      "schema_version", "payload", "content_type", "tenant_id", "correlation_id", "causation_id", "attributes",
+      "occurred_at", "deliver_at")
+    VALUES (a_event_id, a_topic, a_event_type, a_aggregate_type, a_aggregate_id, given,
+      a_schema_version, a_payload, a_content_type, a_tenant_id, a_correlation_id, a_causation_id, a_attributes,
+      a_occurred_at, a_deliver_at)
+    ON CONFLICT DO NOTHING;
+    IF FOUND THEN
+      INSERT INTO "postroad_facts_delivery" ("event_id", "version", "ordering_key", "shard") VALUES (a_event_id, given, a_ordering_key, a_shard);
+      RETURN given;
+    END IF;
+    -- Not written, so the number is free again; the counter is still locked.
+    UPDATE "postroad_version" SET version = given - 1
      WHERE aggregate_type = a_aggregate_type AND aggregate_id = a_aggregate_id AND a_version IS NULL;
-    RETURN NULL;
   END IF;
-  IF given IS NULL THEN
+  IF NOT EXISTS (SELECT 1 FROM "postroad_facts" WHERE "event_id" = a_event_id) THEN
     RAISE EXCEPTION 'postroad: version conflict' USING ERRCODE = 'PRVER', DETAIL = CAST(a_event_id AS text);
   END IF;
-  INSERT INTO "postroad_facts" ("event_id", "topic", "event_type", "aggregate_type", "aggregate_id", "version",
-    "schema_version", "payload", "content_type", "tenant_id", "correlation_id", "causation_id", "attributes",
-    "occurred_at", "deliver_at")
-  VALUES (a_event_id, a_topic, a_event_type, a_aggregate_type, a_aggregate_id, given,
-    a_schema_version, a_payload, a_content_type, a_tenant_id, a_correlation_id, a_causation_id, a_attributes,
-    a_occurred_at, a_deliver_at);
-  INSERT INTO "postroad_facts_delivery" ("event_id", "version", "ordering_key", "shard") VALUES (a_event_id, given, a_ordering_key, a_shard);
-  RETURN given;
+  RETURN NULL;
 END $$;
 CREATE FUNCTION public.postroad_outbox_add(a_event_id uuid, a_topic text, a_event_type text, a_aggregate_type text, a_aggregate_id text, a_ordering_key text, a_shard integer, a_version bigint, a_schema_version integer, a_payload bytea, a_content_type text, a_tenant_id text, a_correlation_id text, a_causation_id text, a_attributes text, a_occurred_at timestamp with time zone, a_deliver_at timestamp with time zone) RETURNS bigint
     LANGUAGE plpgsql
@@ -46,7 +50,8 @@ CREATE FUNCTION public.postroad_outbox_add(a_event_id uuid, a_topic text, a_even
 DECLARE
   given bigint;
 BEGIN
-  IF EXISTS (SELECT 1 FROM "postroad_outbox" WHERE "event_id" = a_event_id) THEN
+  -- Before a given version moves the counter: there would be no telling where it stood.
+  IF a_version IS NOT NULL AND EXISTS (SELECT 1 FROM "postroad_outbox" WHERE "event_id" = a_event_id) THEN
     RETURN NULL;
   END IF;
   INSERT INTO "postroad_version" AS v (aggregate_type, aggregate_id, version)
@@ -54,22 +59,25 @@ BEGIN
   ON CONFLICT (aggregate_type, aggregate_id) DO UPDATE SET version = COALESCE(a_version, v.version + 1)
    WHERE COALESCE(a_version, v.version + 1) > v.version
   RETURNING version INTO given;
-  -- Again, because whoever held the counter until now may have written this very event.
-  IF EXISTS (SELECT 1 FROM "postroad_outbox" WHERE "event_id" = a_event_id) THEN
-    UPDATE "postroad_version" SET version = version - 1
+  IF given IS NOT NULL THEN
+    INSERT INTO "postroad_outbox" ("event_id", "topic", "event_type", "aggregate_type", "aggregate_id", "version",
+      "schema_version", "payload", "content_type", "tenant_id", "correlation_id", "causation_id", "attributes",
+      "occurred_at", "deliver_at", "ordering_key", "shard")
+    VALUES (a_event_id, a_topic, a_event_type, a_aggregate_type, a_aggregate_id, given,
+      a_schema_version, a_payload, a_content_type, a_tenant_id, a_correlation_id, a_causation_id, a_attributes,
+      a_occurred_at, a_deliver_at, a_ordering_key, a_shard)
+    ON CONFLICT DO NOTHING;
+    IF FOUND THEN
+      RETURN given;
+    END IF;
+    -- Not written, so the number is free again; the counter is still locked.
+    UPDATE "postroad_version" SET version = given - 1
      WHERE aggregate_type = a_aggregate_type AND aggregate_id = a_aggregate_id AND a_version IS NULL;
-    RETURN NULL;
   END IF;
-  IF given IS NULL THEN
+  IF NOT EXISTS (SELECT 1 FROM "postroad_outbox" WHERE "event_id" = a_event_id) THEN
     RAISE EXCEPTION 'postroad: version conflict' USING ERRCODE = 'PRVER', DETAIL = CAST(a_event_id AS text);
   END IF;
-  INSERT INTO "postroad_outbox" ("event_id", "topic", "event_type", "aggregate_type", "aggregate_id", "version",
-    "schema_version", "payload", "content_type", "tenant_id", "correlation_id", "causation_id", "attributes",
-    "occurred_at", "deliver_at", "ordering_key", "shard")
-  VALUES (a_event_id, a_topic, a_event_type, a_aggregate_type, a_aggregate_id, given,
-    a_schema_version, a_payload, a_content_type, a_tenant_id, a_correlation_id, a_causation_id, a_attributes,
-    a_occurred_at, a_deliver_at, a_ordering_key, a_shard);
-  RETURN given;
+  RETURN NULL;
 END $$;
 SET default_tablespace = '';
 SET default_table_access_method = heap;
@@ -197,29 +205,29 @@ CREATE TABLE public.postroad_worker (
     started_at timestamp with time zone NOT NULL,
     seen_at timestamp with time zone NOT NULL
 );
-INSERT INTO public.postroad_facts VALUES ('01a1e15e-eaf2-7a5d-8402-303b1ff48418', 'office.parcel.events', 'parcel.posted', 'parcel', 'moving', 3, 1, '\x7b2270617263656c223a226d6f76696e67222c226e6f7465223a22227d', 'application/json', '', '01a1e15e-eaf2-7a5d-8402-303b1ff48418', NULL, '{"source_service":"office","headers":{"kept":"yes"}}', '2026-11-15 22:40:56.562676+00', '2026-11-15 22:40:56.566118+00', NULL);
-INSERT INTO public.postroad_facts VALUES ('01a1e15e-eaf8-7820-9f16-0325a5ad3e8c', 'office.parcel.events', 'parcel.posted', 'parcel', 'moving', 4, 1, '\x7b2270617263656c223a226d6f76696e67222c226e6f7465223a22227d', 'application/json', '', '01a1e15e-eaf8-7820-9f16-0325a5ad3e8c', NULL, '{"source_service":"office","headers":{"kept":"yes"}}', '2026-11-15 22:40:56.568831+00', '2026-11-15 22:40:56.570853+00', NULL);
-INSERT INTO public.postroad_facts VALUES ('01a1e15e-eafc-7ead-b335-5e3f8ba96224', 'office.parcel.events', 'parcel.posted', 'parcel', 'waiting', 3, 1, '\x7b2270617263656c223a2277616974696e67222c226e6f7465223a22227d', 'application/json', '', '01a1e15e-eafc-7ead-b335-5e3f8ba96224', NULL, '{"source_service":"office","headers":{"kept":"yes"}}', '2026-11-15 22:40:56.572791+00', '2026-11-15 22:40:56.574122+00', NULL);
-INSERT INTO public.postroad_facts VALUES ('01a1e15e-eb01-7959-8a8d-b8b9bc8bef3b', 'office.parcel.events', 'parcel.posted', 'parcel', 'waiting', 4, 1, '\x7b2270617263656c223a2277616974696e67222c226e6f7465223a22227d', 'application/json', '', '01a1e15e-eb01-7959-8a8d-b8b9bc8bef3b', NULL, '{"source_service":"office","headers":{"kept":"yes"}}', '2026-11-15 22:40:56.577533+00', '2026-11-15 22:40:56.579271+00', NULL);
-INSERT INTO public.postroad_facts VALUES ('01a1e15e-eb05-70c8-955e-59b8be1787e8', 'office.parcel.events', 'parcel.posted', 'parcel', 'worn', 3, 1, '\x7b2270617263656c223a22776f726e222c226e6f7465223a22227d', 'application/json', '', '01a1e15e-eb05-70c8-955e-59b8be1787e8', NULL, '{"source_service":"office","headers":{"kept":"yes"}}', '2026-11-15 22:40:56.581539+00', '2026-11-15 22:40:56.58321+00', NULL);
-INSERT INTO public.postroad_facts VALUES ('01a1e15e-eb08-7cbb-a680-2159d7bf542f', 'office.parcel.events', 'parcel.posted', 'parcel', 'worn', 4, 1, '\x7b2270617263656c223a22776f726e222c226e6f7465223a22227d', 'application/json', '', '01a1e15e-eb08-7cbb-a680-2159d7bf542f', NULL, '{"source_service":"office","headers":{"kept":"yes"}}', '2026-11-15 22:40:56.584819+00', '2026-11-15 22:40:56.586773+00', NULL);
-INSERT INTO public.postroad_facts_delivery VALUES ('01a1e15e-eaf8-7820-9f16-0325a5ad3e8c', 4, 'parcel/moving', 111, 'NEW', 0, NULL, NULL, NULL);
-INSERT INTO public.postroad_facts_delivery VALUES ('01a1e15e-eb01-7959-8a8d-b8b9bc8bef3b', 4, 'parcel/waiting', 165, 'NEW', 0, NULL, NULL, NULL);
-INSERT INTO public.postroad_facts_delivery VALUES ('01a1e15e-eb08-7cbb-a680-2159d7bf542f', 4, 'parcel/worn', 255, 'NEW', 0, NULL, NULL, NULL);
-INSERT INTO public.postroad_facts_delivery VALUES ('01a1e15e-eaf2-7a5d-8402-303b1ff48418', 3, 'parcel/moving', 111, 'SENT', 0, NULL, NULL, '2000-01-01 00:00:00+00');
-INSERT INTO public.postroad_facts_delivery VALUES ('01a1e15e-eafc-7ead-b335-5e3f8ba96224', 3, 'parcel/waiting', 165, 'RETRY', 1, '2000-01-01 00:00:00+00', 'no', NULL);
-INSERT INTO public.postroad_facts_delivery VALUES ('01a1e15e-eb05-70c8-955e-59b8be1787e8', 3, 'parcel/worn', 255, 'FAILED', 5, '2000-01-01 00:00:00+00', 'no', NULL);
-INSERT INTO public.postroad_migration VALUES ('0001_core', '', '2026-11-15 22:40:56.467126+00');
-INSERT INTO public.postroad_migration VALUES ('0002_outbox_append_only', 'postroad_facts', '2026-11-15 22:40:56.480485+00');
-INSERT INTO public.postroad_migration VALUES ('0002_outbox_in_row', 'postroad_outbox', '2026-11-15 22:40:56.488305+00');
-INSERT INTO public.postroad_migration VALUES ('0003_outbox_routines', 'postroad_outbox', '2026-11-15 22:40:56.501329+00');
-INSERT INTO public.postroad_migration VALUES ('0003_outbox_routines', 'postroad_facts', '2026-11-15 22:40:56.509946+00');
-INSERT INTO public.postroad_outbox VALUES ('01a1e15e-eacb-7546-9f91-13af1944e213', 'office.parcel.events', 'parcel.posted', 'parcel', 'moving', 2, 1, '\x7b2270617263656c223a226d6f76696e67222c226e6f7465223a22227d', 'application/json', '', '01a1e15e-eacb-7546-9f91-13af1944e213', NULL, '{"source_service":"office","headers":{"kept":"yes"}}', '2026-11-15 22:40:56.523323+00', '2026-11-15 22:40:56.524942+00', NULL, 'parcel/moving', 111, 'NEW', 0, NULL, NULL, NULL);
-INSERT INTO public.postroad_outbox VALUES ('01a1e15e-ead6-7866-9928-63a9831be5cc', 'office.parcel.events', 'parcel.posted', 'parcel', 'waiting', 2, 1, '\x7b2270617263656c223a2277616974696e67222c226e6f7465223a22227d', 'application/json', '', '01a1e15e-ead6-7866-9928-63a9831be5cc', NULL, '{"source_service":"office","headers":{"kept":"yes"}}', '2026-11-15 22:40:56.534927+00', '2026-11-15 22:40:56.536583+00', NULL, 'parcel/waiting', 165, 'NEW', 0, NULL, NULL, NULL);
-INSERT INTO public.postroad_outbox VALUES ('01a1e15e-eade-73ca-957c-c797a131dc8a', 'office.parcel.events', 'parcel.posted', 'parcel', 'worn', 2, 1, '\x7b2270617263656c223a22776f726e222c226e6f7465223a22227d', 'application/json', '', '01a1e15e-eade-73ca-957c-c797a131dc8a', NULL, '{"source_service":"office","headers":{"kept":"yes"}}', '2026-11-15 22:40:56.542507+00', '2026-11-15 22:40:56.544481+00', NULL, 'parcel/worn', 255, 'NEW', 0, NULL, NULL, NULL);
-INSERT INTO public.postroad_outbox VALUES ('01a1e15e-eac0-765c-b5e5-acd35c6c55ee', 'office.parcel.events', 'parcel.posted', 'parcel', 'moving', 1, 1, '\x7b2270617263656c223a226d6f76696e67222c226e6f7465223a22227d', 'application/json', '', '01a1e15e-eac0-765c-b5e5-acd35c6c55ee', NULL, '{"source_service":"office","headers":{"kept":"yes"}}', '2026-11-15 22:40:56.51281+00', '2026-11-15 22:40:56.519302+00', NULL, 'parcel/moving', 111, 'SENT', 0, NULL, NULL, '2000-01-01 00:00:00+00');
-INSERT INTO public.postroad_outbox VALUES ('01a1e15e-eacf-7fb8-879d-487d7cad3a8c', 'office.parcel.events', 'parcel.posted', 'parcel', 'waiting', 1, 1, '\x7b2270617263656c223a2277616974696e67222c226e6f7465223a22227d', 'application/json', '', '01a1e15e-eacf-7fb8-879d-487d7cad3a8c', NULL, '{"source_service":"office","headers":{"kept":"yes"}}', '2026-11-15 22:40:56.527537+00', '2026-11-15 22:40:56.532819+00', NULL, 'parcel/waiting', 165, 'RETRY', 1, '2000-01-01 00:00:00+00', 'no', NULL);
-INSERT INTO public.postroad_outbox VALUES ('01a1e15e-eada-7feb-ba9e-5d18a75c816f', 'office.parcel.events', 'parcel.posted', 'parcel', 'worn', 1, 1, '\x7b2270617263656c223a22776f726e222c226e6f7465223a22227d', 'application/json', '', '01a1e15e-eada-7feb-ba9e-5d18a75c816f', NULL, '{"source_service":"office","headers":{"kept":"yes"}}', '2026-11-15 22:40:56.538559+00', '2026-11-15 22:40:56.540061+00', NULL, 'parcel/worn', 255, 'FAILED', 5, '2000-01-01 00:00:00+00', 'no', NULL);
+INSERT INTO public.postroad_facts VALUES ('01a1e179-f593-7834-a171-62d7ed772d47', 'office.parcel.events', 'parcel.posted', 'parcel', 'moving', 3, 1, '\x7b2270617263656c223a226d6f76696e67222c226e6f7465223a22227d', 'application/json', '', '01a1e179-f593-7834-a171-62d7ed772d47', NULL, '{"source_service":"office","headers":{"kept":"yes"}}', '2026-11-15 23:10:28.755342+00', '2026-11-15 23:10:28.758213+00', NULL);
+INSERT INTO public.postroad_facts VALUES ('01a1e179-f598-7d42-b3eb-478a30848cb9', 'office.parcel.events', 'parcel.posted', 'parcel', 'moving', 4, 1, '\x7b2270617263656c223a226d6f76696e67222c226e6f7465223a22227d', 'application/json', '', '01a1e179-f598-7d42-b3eb-478a30848cb9', NULL, '{"source_service":"office","headers":{"kept":"yes"}}', '2026-11-15 23:10:28.760063+00', '2026-11-15 23:10:28.761767+00', NULL);
+INSERT INTO public.postroad_facts VALUES ('01a1e179-f59b-7d56-ba88-3a8395483ee6', 'office.parcel.events', 'parcel.posted', 'parcel', 'waiting', 3, 1, '\x7b2270617263656c223a2277616974696e67222c226e6f7465223a22227d', 'application/json', '', '01a1e179-f59b-7d56-ba88-3a8395483ee6', NULL, '{"source_service":"office","headers":{"kept":"yes"}}', '2026-11-15 23:10:28.763941+00', '2026-11-15 23:10:28.765563+00', NULL);
+INSERT INTO public.postroad_facts VALUES ('01a1e179-f59f-790a-aecf-008b20253d94', 'office.parcel.events', 'parcel.posted', 'parcel', 'waiting', 4, 1, '\x7b2270617263656c223a2277616974696e67222c226e6f7465223a22227d', 'application/json', '', '01a1e179-f59f-790a-aecf-008b20253d94', NULL, '{"source_service":"office","headers":{"kept":"yes"}}', '2026-11-15 23:10:28.767098+00', '2026-11-15 23:10:28.767768+00', NULL);
+INSERT INTO public.postroad_facts VALUES ('01a1e179-f5a0-785d-a37d-c08f90c14683', 'office.parcel.events', 'parcel.posted', 'parcel', 'worn', 3, 1, '\x7b2270617263656c223a22776f726e222c226e6f7465223a22227d', 'application/json', '', '01a1e179-f5a0-785d-a37d-c08f90c14683', NULL, '{"source_service":"office","headers":{"kept":"yes"}}', '2026-11-15 23:10:28.768896+00', '2026-11-15 23:10:28.769945+00', NULL);
+INSERT INTO public.postroad_facts VALUES ('01a1e179-f5a2-72e2-89ee-01f84f422043', 'office.parcel.events', 'parcel.posted', 'parcel', 'worn', 4, 1, '\x7b2270617263656c223a22776f726e222c226e6f7465223a22227d', 'application/json', '', '01a1e179-f5a2-72e2-89ee-01f84f422043', NULL, '{"source_service":"office","headers":{"kept":"yes"}}', '2026-11-15 23:10:28.770883+00', '2026-11-15 23:10:28.77211+00', NULL);
+INSERT INTO public.postroad_facts_delivery VALUES ('01a1e179-f598-7d42-b3eb-478a30848cb9', 4, 'parcel/moving', 111, 'NEW', 0, NULL, NULL, NULL);
+INSERT INTO public.postroad_facts_delivery VALUES ('01a1e179-f59f-790a-aecf-008b20253d94', 4, 'parcel/waiting', 165, 'NEW', 0, NULL, NULL, NULL);
+INSERT INTO public.postroad_facts_delivery VALUES ('01a1e179-f5a2-72e2-89ee-01f84f422043', 4, 'parcel/worn', 255, 'NEW', 0, NULL, NULL, NULL);
+INSERT INTO public.postroad_facts_delivery VALUES ('01a1e179-f593-7834-a171-62d7ed772d47', 3, 'parcel/moving', 111, 'SENT', 0, NULL, NULL, '2000-01-01 00:00:00+00');
+INSERT INTO public.postroad_facts_delivery VALUES ('01a1e179-f59b-7d56-ba88-3a8395483ee6', 3, 'parcel/waiting', 165, 'RETRY', 1, '2000-01-01 00:00:00+00', 'no', NULL);
+INSERT INTO public.postroad_facts_delivery VALUES ('01a1e179-f5a0-785d-a37d-c08f90c14683', 3, 'parcel/worn', 255, 'FAILED', 5, '2000-01-01 00:00:00+00', 'no', NULL);
+INSERT INTO public.postroad_migration VALUES ('0001_core', '', '2026-11-15 23:10:28.700331+00');
+INSERT INTO public.postroad_migration VALUES ('0002_outbox_append_only', 'postroad_facts', '2026-11-15 23:10:28.709557+00');
+INSERT INTO public.postroad_migration VALUES ('0002_outbox_in_row', 'postroad_outbox', '2026-11-15 23:10:28.715441+00');
+INSERT INTO public.postroad_migration VALUES ('0003_outbox_routines', 'postroad_outbox', '2026-11-15 23:10:28.72153+00');
+INSERT INTO public.postroad_migration VALUES ('0003_outbox_routines', 'postroad_facts', '2026-11-15 23:10:28.726135+00');
+INSERT INTO public.postroad_outbox VALUES ('01a1e179-f57d-79c2-8dc6-52cc2c8100bd', 'office.parcel.events', 'parcel.posted', 'parcel', 'moving', 2, 1, '\x7b2270617263656c223a226d6f76696e67222c226e6f7465223a22227d', 'application/json', '', '01a1e179-f57d-79c2-8dc6-52cc2c8100bd', NULL, '{"source_service":"office","headers":{"kept":"yes"}}', '2026-11-15 23:10:28.733466+00', '2026-11-15 23:10:28.735435+00', NULL, 'parcel/moving', 111, 'NEW', 0, NULL, NULL, NULL);
+INSERT INTO public.postroad_outbox VALUES ('01a1e179-f584-7869-b876-a26e3e6391ec', 'office.parcel.events', 'parcel.posted', 'parcel', 'waiting', 2, 1, '\x7b2270617263656c223a2277616974696e67222c226e6f7465223a22227d', 'application/json', '', '01a1e179-f584-7869-b876-a26e3e6391ec', NULL, '{"source_service":"office","headers":{"kept":"yes"}}', '2026-11-15 23:10:28.740996+00', '2026-11-15 23:10:28.741872+00', NULL, 'parcel/waiting', 165, 'NEW', 0, NULL, NULL, NULL);
+INSERT INTO public.postroad_outbox VALUES ('01a1e179-f588-7547-9b0e-ccf2c47138db', 'office.parcel.events', 'parcel.posted', 'parcel', 'worn', 2, 1, '\x7b2270617263656c223a22776f726e222c226e6f7465223a22227d', 'application/json', '', '01a1e179-f588-7547-9b0e-ccf2c47138db', NULL, '{"source_service":"office","headers":{"kept":"yes"}}', '2026-11-15 23:10:28.744969+00', '2026-11-15 23:10:28.746198+00', NULL, 'parcel/worn', 255, 'NEW', 0, NULL, NULL, NULL);
+INSERT INTO public.postroad_outbox VALUES ('01a1e179-f578-7750-bc8e-2bd5e2bd2999', 'office.parcel.events', 'parcel.posted', 'parcel', 'moving', 1, 1, '\x7b2270617263656c223a226d6f76696e67222c226e6f7465223a22227d', 'application/json', '', '01a1e179-f578-7750-bc8e-2bd5e2bd2999', NULL, '{"source_service":"office","headers":{"kept":"yes"}}', '2026-11-15 23:10:28.728114+00', '2026-11-15 23:10:28.731436+00', NULL, 'parcel/moving', 111, 'SENT', 0, NULL, NULL, '2000-01-01 00:00:00+00');
+INSERT INTO public.postroad_outbox VALUES ('01a1e179-f580-7ae7-b3f8-3db0956da2df', 'office.parcel.events', 'parcel.posted', 'parcel', 'waiting', 1, 1, '\x7b2270617263656c223a2277616974696e67222c226e6f7465223a22227d', 'application/json', '', '01a1e179-f580-7ae7-b3f8-3db0956da2df', NULL, '{"source_service":"office","headers":{"kept":"yes"}}', '2026-11-15 23:10:28.736986+00', '2026-11-15 23:10:28.739548+00', NULL, 'parcel/waiting', 165, 'RETRY', 1, '2000-01-01 00:00:00+00', 'no', NULL);
+INSERT INTO public.postroad_outbox VALUES ('01a1e179-f586-7a0e-9a37-d4422f2a39bd', 'office.parcel.events', 'parcel.posted', 'parcel', 'worn', 1, 1, '\x7b2270617263656c223a22776f726e222c226e6f7465223a22227d', 'application/json', '', '01a1e179-f586-7a0e-9a37-d4422f2a39bd', NULL, '{"source_service":"office","headers":{"kept":"yes"}}', '2026-11-15 23:10:28.742869+00', '2026-11-15 23:10:28.743841+00', NULL, 'parcel/worn', 255, 'FAILED', 5, '2000-01-01 00:00:00+00', 'no', NULL);
 INSERT INTO public.postroad_version VALUES ('parcel', 'moving', 4);
 INSERT INTO public.postroad_version VALUES ('parcel', 'waiting', 4);
 INSERT INTO public.postroad_version VALUES ('parcel', 'worn', 4);

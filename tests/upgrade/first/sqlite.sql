@@ -1,11 +1,11 @@
 PRAGMA foreign_keys=OFF;
 BEGIN TRANSACTION;
 CREATE TABLE IF NOT EXISTS "postroad_migration" (name VARCHAR(128) NOT NULL, target VARCHAR(128) NOT NULL, applied_at TEXT NOT NULL, PRIMARY KEY (name, target));
-INSERT INTO postroad_migration VALUES('0001_core','','2026-11-15T22:40:57.196309Z');
-INSERT INTO postroad_migration VALUES('0002_outbox_append_only','postroad_facts','2026-11-15T22:40:57.200403Z');
-INSERT INTO postroad_migration VALUES('0002_outbox_in_row','postroad_outbox','2026-11-15T22:40:57.201986Z');
-INSERT INTO postroad_migration VALUES('0003_outbox_routines','postroad_outbox','2026-11-15T22:40:57.204611Z');
-INSERT INTO postroad_migration VALUES('0003_outbox_routines','postroad_facts','2026-11-15T22:40:57.207015Z');
+INSERT INTO postroad_migration VALUES('0001_core','','2026-11-15T23:10:29.141573Z');
+INSERT INTO postroad_migration VALUES('0002_outbox_append_only','postroad_facts','2026-11-15T23:10:29.146244Z');
+INSERT INTO postroad_migration VALUES('0002_outbox_in_row','postroad_outbox','2026-11-15T23:10:29.148743Z');
+INSERT INTO postroad_migration VALUES('0003_outbox_routines','postroad_outbox','2026-11-15T23:10:29.152192Z');
+INSERT INTO postroad_migration VALUES('0003_outbox_routines','postroad_facts','2026-11-15T23:10:29.155686Z');
 CREATE TABLE IF NOT EXISTS "postroad_version" (
   aggregate_type TEXT NOT NULL,
   aggregate_id   TEXT NOT NULL,
@@ -87,12 +87,12 @@ CREATE TABLE IF NOT EXISTS "postroad_facts" (
   deliver_at      TEXT,
   UNIQUE (aggregate_type, aggregate_id, version)
 );
-INSERT INTO postroad_facts VALUES('01a1e15e-ed8c-7e90-a3ed-606080711045','office.parcel.events','parcel.posted','parcel','moving',3,1,X'7b2270617263656c223a226d6f76696e67222c226e6f7465223a22227d','application/json','','01a1e15e-ed8c-7e90-a3ed-606080711045',NULL,'{"source_service":"office","headers":{"kept":"yes"}}','2026-11-15T22:40:57.228677Z','2026-11-15T22:40:57.229Z',NULL);
-INSERT INTO postroad_facts VALUES('01a1e15e-ed8f-7790-8bf8-86c9b8647deb','office.parcel.events','parcel.posted','parcel','moving',4,1,X'7b2270617263656c223a226d6f76696e67222c226e6f7465223a22227d','application/json','','01a1e15e-ed8f-7790-8bf8-86c9b8647deb',NULL,'{"source_service":"office","headers":{"kept":"yes"}}','2026-11-15T22:40:57.231212Z','2026-11-15T22:40:57.232Z',NULL);
-INSERT INTO postroad_facts VALUES('01a1e15e-ed91-7bfc-9fbd-e76e56282e25','office.parcel.events','parcel.posted','parcel','waiting',3,1,X'7b2270617263656c223a2277616974696e67222c226e6f7465223a22227d','application/json','','01a1e15e-ed91-7bfc-9fbd-e76e56282e25',NULL,'{"source_service":"office","headers":{"kept":"yes"}}','2026-11-15T22:40:57.233412Z','2026-11-15T22:40:57.234Z',NULL);
-INSERT INTO postroad_facts VALUES('01a1e15e-ed93-74d3-b836-39e547c546de','office.parcel.events','parcel.posted','parcel','waiting',4,1,X'7b2270617263656c223a2277616974696e67222c226e6f7465223a22227d','application/json','','01a1e15e-ed93-74d3-b836-39e547c546de',NULL,'{"source_service":"office","headers":{"kept":"yes"}}','2026-11-15T22:40:57.235392Z','2026-11-15T22:40:57.236Z',NULL);
-INSERT INTO postroad_facts VALUES('01a1e15e-ed95-7b61-b7ff-c31e99387748','office.parcel.events','parcel.posted','parcel','worn',3,1,X'7b2270617263656c223a22776f726e222c226e6f7465223a22227d','application/json','','01a1e15e-ed95-7b61-b7ff-c31e99387748',NULL,'{"source_service":"office","headers":{"kept":"yes"}}','2026-11-15T22:40:57.237295Z','2026-11-15T22:40:57.238Z',NULL);
-INSERT INTO postroad_facts VALUES('01a1e15e-ed97-7fdc-be86-ad5d355f00b2','office.parcel.events','parcel.posted','parcel','worn',4,1,X'7b2270617263656c223a22776f726e222c226e6f7465223a22227d','application/json','','01a1e15e-ed97-7fdc-be86-ad5d355f00b2',NULL,'{"source_service":"office","headers":{"kept":"yes"}}','2026-11-15T22:40:57.239517Z','2026-11-15T22:40:57.240Z',NULL);
+INSERT INTO postroad_facts VALUES('01a1e179-f739-7320-8b82-26d6dcc74170','office.parcel.events','parcel.posted','parcel','moving',3,1,X'7b2270617263656c223a226d6f76696e67222c226e6f7465223a22227d','application/json','','01a1e179-f739-7320-8b82-26d6dcc74170',NULL,'{"source_service":"office","headers":{"kept":"yes"}}','2026-11-15T23:10:29.177140Z','2026-11-15T23:10:29.178Z',NULL);
+INSERT INTO postroad_facts VALUES('01a1e179-f73b-754d-a2db-f951dd2e18d9','office.parcel.events','parcel.posted','parcel','moving',4,1,X'7b2270617263656c223a226d6f76696e67222c226e6f7465223a22227d','application/json','','01a1e179-f73b-754d-a2db-f951dd2e18d9',NULL,'{"source_service":"office","headers":{"kept":"yes"}}','2026-11-15T23:10:29.179513Z','2026-11-15T23:10:29.180Z',NULL);
+INSERT INTO postroad_facts VALUES('01a1e179-f73d-7fc9-9968-3036c5b93acb','office.parcel.events','parcel.posted','parcel','waiting',3,1,X'7b2270617263656c223a2277616974696e67222c226e6f7465223a22227d','application/json','','01a1e179-f73d-7fc9-9968-3036c5b93acb',NULL,'{"source_service":"office","headers":{"kept":"yes"}}','2026-11-15T23:10:29.181197Z','2026-11-15T23:10:29.181Z',NULL);
+INSERT INTO postroad_facts VALUES('01a1e179-f73e-7090-af2a-c3232cf03bc1','office.parcel.events','parcel.posted','parcel','waiting',4,1,X'7b2270617263656c223a2277616974696e67222c226e6f7465223a22227d','application/json','','01a1e179-f73e-7090-af2a-c3232cf03bc1',NULL,'{"source_service":"office","headers":{"kept":"yes"}}','2026-11-15T23:10:29.182943Z','2026-11-15T23:10:29.183Z',NULL);
+INSERT INTO postroad_facts VALUES('01a1e179-f740-72c0-add6-c5a01c51fe70','office.parcel.events','parcel.posted','parcel','worn',3,1,X'7b2270617263656c223a22776f726e222c226e6f7465223a22227d','application/json','','01a1e179-f740-72c0-add6-c5a01c51fe70',NULL,'{"source_service":"office","headers":{"kept":"yes"}}','2026-11-15T23:10:29.184704Z','2026-11-15T23:10:29.185Z',NULL);
+INSERT INTO postroad_facts VALUES('01a1e179-f742-7c94-b22d-9a445c3afcd3','office.parcel.events','parcel.posted','parcel','worn',4,1,X'7b2270617263656c223a22776f726e222c226e6f7465223a22227d','application/json','','01a1e179-f742-7c94-b22d-9a445c3afcd3',NULL,'{"source_service":"office","headers":{"kept":"yes"}}','2026-11-15T23:10:29.186289Z','2026-11-15T23:10:29.187Z',NULL);
 CREATE TABLE IF NOT EXISTS "postroad_facts_delivery" (
   event_id        TEXT PRIMARY KEY,
   version         INTEGER NOT NULL,
@@ -104,12 +104,12 @@ CREATE TABLE IF NOT EXISTS "postroad_facts_delivery" (
   last_error      TEXT,
   published_at    TEXT
 );
-INSERT INTO postroad_facts_delivery VALUES('01a1e15e-ed8c-7e90-a3ed-606080711045',3,'parcel/moving',111,'SENT',0,NULL,NULL,'2000-01-01 00:00:00');
-INSERT INTO postroad_facts_delivery VALUES('01a1e15e-ed8f-7790-8bf8-86c9b8647deb',4,'parcel/moving',111,'NEW',0,NULL,NULL,NULL);
-INSERT INTO postroad_facts_delivery VALUES('01a1e15e-ed91-7bfc-9fbd-e76e56282e25',3,'parcel/waiting',165,'RETRY',1,'2000-01-01 00:00:00','no',NULL);
-INSERT INTO postroad_facts_delivery VALUES('01a1e15e-ed93-74d3-b836-39e547c546de',4,'parcel/waiting',165,'NEW',0,NULL,NULL,NULL);
-INSERT INTO postroad_facts_delivery VALUES('01a1e15e-ed95-7b61-b7ff-c31e99387748',3,'parcel/worn',255,'FAILED',5,'2000-01-01 00:00:00','no',NULL);
-INSERT INTO postroad_facts_delivery VALUES('01a1e15e-ed97-7fdc-be86-ad5d355f00b2',4,'parcel/worn',255,'NEW',0,NULL,NULL,NULL);
+INSERT INTO postroad_facts_delivery VALUES('01a1e179-f739-7320-8b82-26d6dcc74170',3,'parcel/moving',111,'SENT',0,NULL,NULL,'2000-01-01 00:00:00');
+INSERT INTO postroad_facts_delivery VALUES('01a1e179-f73b-754d-a2db-f951dd2e18d9',4,'parcel/moving',111,'NEW',0,NULL,NULL,NULL);
+INSERT INTO postroad_facts_delivery VALUES('01a1e179-f73d-7fc9-9968-3036c5b93acb',3,'parcel/waiting',165,'RETRY',1,'2000-01-01 00:00:00','no',NULL);
+INSERT INTO postroad_facts_delivery VALUES('01a1e179-f73e-7090-af2a-c3232cf03bc1',4,'parcel/waiting',165,'NEW',0,NULL,NULL,NULL);
+INSERT INTO postroad_facts_delivery VALUES('01a1e179-f740-72c0-add6-c5a01c51fe70',3,'parcel/worn',255,'FAILED',5,'2000-01-01 00:00:00','no',NULL);
+INSERT INTO postroad_facts_delivery VALUES('01a1e179-f742-7c94-b22d-9a445c3afcd3',4,'parcel/worn',255,'NEW',0,NULL,NULL,NULL);
 CREATE TABLE IF NOT EXISTS "postroad_outbox" (
   event_id        TEXT PRIMARY KEY,
   topic           TEXT NOT NULL,
@@ -136,12 +136,12 @@ CREATE TABLE IF NOT EXISTS "postroad_outbox" (
   published_at    TEXT,
   UNIQUE (aggregate_type, aggregate_id, version)
 );
-INSERT INTO postroad_outbox VALUES('01a1e15e-ed79-7227-bae7-5f11a80957b3','office.parcel.events','parcel.posted','parcel','moving',1,1,X'7b2270617263656c223a226d6f76696e67222c226e6f7465223a22227d','application/json','','01a1e15e-ed79-7227-bae7-5f11a80957b3',NULL,'{"source_service":"office","headers":{"kept":"yes"}}','2026-11-15T22:40:57.209589Z','2026-11-15T22:40:57.211Z',NULL,'parcel/moving',111,'SENT',0,NULL,NULL,'2000-01-01 00:00:00');
-INSERT INTO postroad_outbox VALUES('01a1e15e-ed7c-7f1a-88e9-4735bb1ce351','office.parcel.events','parcel.posted','parcel','moving',2,1,X'7b2270617263656c223a226d6f76696e67222c226e6f7465223a22227d','application/json','','01a1e15e-ed7c-7f1a-88e9-4735bb1ce351',NULL,'{"source_service":"office","headers":{"kept":"yes"}}','2026-11-15T22:40:57.212128Z','2026-11-15T22:40:57.212Z',NULL,'parcel/moving',111,'NEW',0,NULL,NULL,NULL);
-INSERT INTO postroad_outbox VALUES('01a1e15e-ed7d-70a4-a837-13ef4f1f521b','office.parcel.events','parcel.posted','parcel','waiting',1,1,X'7b2270617263656c223a2277616974696e67222c226e6f7465223a22227d','application/json','','01a1e15e-ed7d-70a4-a837-13ef4f1f521b',NULL,'{"source_service":"office","headers":{"kept":"yes"}}','2026-11-15T22:40:57.213777Z','2026-11-15T22:40:57.214Z',NULL,'parcel/waiting',165,'RETRY',1,'2000-01-01 00:00:00','no',NULL);
-INSERT INTO postroad_outbox VALUES('01a1e15e-ed7f-73d5-a3cf-ffc68e859f9a','office.parcel.events','parcel.posted','parcel','waiting',2,1,X'7b2270617263656c223a2277616974696e67222c226e6f7465223a22227d','application/json','','01a1e15e-ed7f-73d5-a3cf-ffc68e859f9a',NULL,'{"source_service":"office","headers":{"kept":"yes"}}','2026-11-15T22:40:57.215440Z','2026-11-15T22:40:57.216Z',NULL,'parcel/waiting',165,'NEW',0,NULL,NULL,NULL);
-INSERT INTO postroad_outbox VALUES('01a1e15e-ed81-7d61-834c-169c6c600bda','office.parcel.events','parcel.posted','parcel','worn',1,1,X'7b2270617263656c223a22776f726e222c226e6f7465223a22227d','application/json','','01a1e15e-ed81-7d61-834c-169c6c600bda',NULL,'{"source_service":"office","headers":{"kept":"yes"}}','2026-11-15T22:40:57.217083Z','2026-11-15T22:40:57.217Z',NULL,'parcel/worn',255,'FAILED',5,'2000-01-01 00:00:00','no',NULL);
-INSERT INTO postroad_outbox VALUES('01a1e15e-ed82-7169-8c08-1a362e2fb19c','office.parcel.events','parcel.posted','parcel','worn',2,1,X'7b2270617263656c223a22776f726e222c226e6f7465223a22227d','application/json','','01a1e15e-ed82-7169-8c08-1a362e2fb19c',NULL,'{"source_service":"office","headers":{"kept":"yes"}}','2026-11-15T22:40:57.218689Z','2026-11-15T22:40:57.219Z',NULL,'parcel/worn',255,'NEW',0,NULL,NULL,NULL);
+INSERT INTO postroad_outbox VALUES('01a1e179-f726-72e3-ac7a-d2ea0321b93d','office.parcel.events','parcel.posted','parcel','moving',1,1,X'7b2270617263656c223a226d6f76696e67222c226e6f7465223a22227d','application/json','','01a1e179-f726-72e3-ac7a-d2ea0321b93d',NULL,'{"source_service":"office","headers":{"kept":"yes"}}','2026-11-15T23:10:29.158142Z','2026-11-15T23:10:29.159Z',NULL,'parcel/moving',111,'SENT',0,NULL,NULL,'2000-01-01 00:00:00');
+INSERT INTO postroad_outbox VALUES('01a1e179-f728-78fc-8a58-500cb7568045','office.parcel.events','parcel.posted','parcel','moving',2,1,X'7b2270617263656c223a226d6f76696e67222c226e6f7465223a22227d','application/json','','01a1e179-f728-78fc-8a58-500cb7568045',NULL,'{"source_service":"office","headers":{"kept":"yes"}}','2026-11-15T23:10:29.160724Z','2026-11-15T23:10:29.161Z',NULL,'parcel/moving',111,'NEW',0,NULL,NULL,NULL);
+INSERT INTO postroad_outbox VALUES('01a1e179-f72a-7458-878a-ddb3bbb0a6bc','office.parcel.events','parcel.posted','parcel','waiting',1,1,X'7b2270617263656c223a2277616974696e67222c226e6f7465223a22227d','application/json','','01a1e179-f72a-7458-878a-ddb3bbb0a6bc',NULL,'{"source_service":"office","headers":{"kept":"yes"}}','2026-11-15T23:10:29.162432Z','2026-11-15T23:10:29.163Z',NULL,'parcel/waiting',165,'RETRY',1,'2000-01-01 00:00:00','no',NULL);
+INSERT INTO postroad_outbox VALUES('01a1e179-f72c-7b4c-9be3-0fdc9dcd511b','office.parcel.events','parcel.posted','parcel','waiting',2,1,X'7b2270617263656c223a2277616974696e67222c226e6f7465223a22227d','application/json','','01a1e179-f72c-7b4c-9be3-0fdc9dcd511b',NULL,'{"source_service":"office","headers":{"kept":"yes"}}','2026-11-15T23:10:29.164118Z','2026-11-15T23:10:29.164Z',NULL,'parcel/waiting',165,'NEW',0,NULL,NULL,NULL);
+INSERT INTO postroad_outbox VALUES('01a1e179-f72d-7a7f-a63f-9b8a1813affd','office.parcel.events','parcel.posted','parcel','worn',1,1,X'7b2270617263656c223a22776f726e222c226e6f7465223a22227d','application/json','','01a1e179-f72d-7a7f-a63f-9b8a1813affd',NULL,'{"source_service":"office","headers":{"kept":"yes"}}','2026-11-15T23:10:29.165735Z','2026-11-15T23:10:29.166Z',NULL,'parcel/worn',255,'FAILED',5,'2000-01-01 00:00:00','no',NULL);
+INSERT INTO postroad_outbox VALUES('01a1e179-f72f-7e95-b240-df73ad156122','office.parcel.events','parcel.posted','parcel','worn',2,1,X'7b2270617263656c223a22776f726e222c226e6f7465223a22227d','application/json','','01a1e179-f72f-7e95-b240-df73ad156122',NULL,'{"source_service":"office","headers":{"kept":"yes"}}','2026-11-15T23:10:29.167450Z','2026-11-15T23:10:29.168Z',NULL,'parcel/worn',255,'NEW',0,NULL,NULL,NULL);
 DELETE FROM sqlite_sequence;
 CREATE INDEX postroad_inbox_waiting ON "postroad_inbox" (consumer_group, waiting_key) WHERE waiting_key IS NOT NULL;
 CREATE INDEX postroad_inbox_unsettled ON "postroad_inbox" (consumer_group, next_retry_at) WHERE status <> 1;

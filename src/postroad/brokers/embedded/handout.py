@@ -73,9 +73,7 @@ def anything(connection: sqlite3.Connection, now: int, *, subscription: int, rec
     return HandOut(receiver, (), min((m for m in (ready, expiry) if m is not None), default=None))
 
 
-def take(
-    connection: sqlite3.Connection, now: int, *, subscription: int, receiver: int, room: Room
-) -> HandOut:
+def take(connection: sqlite3.Connection, now: int, *, subscription: int, receiver: int, room: Room) -> HandOut:
     names = {"subscription": subscription, "receiver": receiver, "now": now}
     for (expired,) in connection.execute(SQL["expired"], names).fetchall():
         release(connection, now, holder=expired, counted=True)

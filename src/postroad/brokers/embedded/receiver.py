@@ -98,9 +98,7 @@ class EmbeddedDelivery:
 
 
 class EmbeddedReceiver:
-    def __init__(
-        self, database: Database, settler: Settler, leases: Leases, found: Found, flow: Flow
-    ) -> None:
+    def __init__(self, database: Database, settler: Settler, leases: Leases, found: Found, flow: Flow) -> None:
         self.found = found
         self._wake = asyncio.Event()
         """Set whenever something may have become deliverable, or there is room again."""
@@ -135,9 +133,7 @@ class EmbeddedReceiver:
 
     async def settle(self, delivery: EmbeddedDelivery, decision: Decision) -> None:
         settled = self._settler.settle(
-            Verdict(
-                self.found.id, delivery.message, delivery.key, delivery.holder, delivery.attempt, decision
-            )
+            Verdict(self.found.id, delivery.message, delivery.key, delivery.holder, delivery.attempt, decision)
         )
         settled.add_done_callback(partial(self._make_room, delivery))
         await settled

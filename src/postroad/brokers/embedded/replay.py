@@ -39,9 +39,7 @@ def take_snapshot(connection: sqlite3.Connection, now: int, *, subscription: str
     connection.execute(SQL["take_snapshot"], {"subscription": found.id, "name": name, "position": position})
 
 
-def dead_letters(
-    connection: sqlite3.Connection, now: int, *, topic: str, limit: int, after: str
-) -> list[DeadLetter]:
+def dead_letters(connection: sqlite3.Connection, now: int, *, topic: str, limit: int, after: str) -> list[DeadLetter]:
     position = int(after) if after.isascii() and after.isdigit() else 0
     names = {"topic": topic, "limit": limit, "after": position}
     return [_dead_letter(*row) for row in connection.execute(SQL["dead_letters"], names).fetchall()]

@@ -63,9 +63,7 @@ class PostgreSQL(Store):
         code = self.code_of(error)
         lost = code.startswith("08") or code in {"57P01", "57P02", "57P03"}
         origin = getattr(error, "orig", None)
-        return (
-            lost or super().is_disconnect(error) or (not code and type(origin).__name__ == "OperationalError")
-        )
+        return lost or super().is_disconnect(error) or (not code and type(origin).__name__ == "OperationalError")
 
 
 def _element(value: object) -> str:

@@ -43,9 +43,7 @@ class PostgreSQLNotifier(Notifier):
 async def watch(url: URL, channel: str, wake: Callable[[], None], clock: Clock) -> None:
     while True:
         try:
-            connection = await psycopg.AsyncConnection.connect(
-                _conninfo(url), autocommit=True, connect_timeout=5
-            )
+            connection = await psycopg.AsyncConnection.connect(_conninfo(url), autocommit=True, connect_timeout=5)
             async with connection:
                 await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
                 # What was notified while we were away is lost: look for ourselves.

@@ -89,9 +89,7 @@ def open(url: URL, clock: Clock) -> Store:
         cursor.execute("PRAGMA foreign_keys = ON")
         cursor.close()
         # The clock of this database is the machine's, handed in so that a test can own it.
-        connection.create_function(
-            "postroad_now", 0, lambda: clock.now().astimezone(UTC).strftime(_TIME_FORMAT)
-        )
+        connection.create_function("postroad_now", 0, lambda: clock.now().astimezone(UTC).strftime(_TIME_FORMAT))
         connection.create_function("postroad_in", 1, lambda seconds: _later(clock, seconds))
 
     @event.listens_for(engine.sync_engine, "begin")

@@ -19,6 +19,10 @@ CREATE FUNCTION {add}(
 DECLARE
   given bigint;
 BEGIN
+  -- Before a given version moves the counter: there would be no telling where it stood.
+  IF a_version IS NOT NULL AND EXISTS (SELECT 1 FROM {outbox} WHERE {event_id} = a_event_id) THEN
+    RETURN NULL;
+  END IF;
   INSERT INTO {versions} AS v (aggregate_type, aggregate_id, version)
   VALUES (a_aggregate_type, a_aggregate_id, COALESCE(a_version, 1))
   ON CONFLICT (aggregate_type, aggregate_id) DO UPDATE SET version = COALESCE(a_version, v.version + 1)
@@ -38,7 +42,7 @@ BEGIN
     END IF;
     -- Not written, so the number is free again; the counter is still locked.
     UPDATE {versions} SET version = given - 1
-     WHERE aggregate_type = a_aggregate_type AND aggregate_id = a_aggregate_id;
+     WHERE aggregate_type = a_aggregate_type AND aggregate_id = a_aggregate_id AND a_version IS NULL;
   END IF;
   IF NOT EXISTS (SELECT 1 FROM {outbox} WHERE {event_id} = a_event_id) THEN
     RAISE EXCEPTION 'postroad: version conflict' USING ERRCODE = 'PRVER', DETAIL = CAST(a_event_id AS text);
