@@ -3,7 +3,7 @@
 import os
 import random
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from functools import cached_property
 from typing import Any, TypeVar
@@ -16,7 +16,7 @@ from postroad.brokers.base import Broker, Subscription, Topology
 from postroad.clock import Clock, SystemClock
 from postroad.codec.upcast import Upcaster, Upcasters
 from postroad.drain import drain
-from postroad.errors import ConfigurationError
+from postroad.errors import ConfigurationError, InvalidName
 from postroad.events import event_type_of, known_topics
 from postroad.handlers import Bus, Registry
 from postroad.inbox import Inbox, RetryScheduler
@@ -53,7 +53,7 @@ class Postroad:
         clock: Clock | None = None,
         randomness: random.Random | None = None,
     ) -> None:
-        check_group(source)
+        _check_source(source)
         self.source = source
         self.database_url = database_url or os.environ.get("DATABASE_URL") or f"sqlite:///{source}.db"
         self.broker_url = broker_url or os.environ.get("BROKER_URL") or "embedded:postroad-broker.db"
@@ -204,11 +204,18 @@ class Postroad:
 
     async def aclose(self) -> None:
         """Close the database and the broker connections."""
-        self.outbox.close()
-        await self.inbox.aclose()
-        if "broker" in self.__dict__:
-            await self.broker.aclose()
-        await self.store.aclose()
+        async with AsyncExitStack() as closing:
+            closing.push_async_callback(self.store.aclose)
+            # Only what was used is there to be closed.
+            if "broker" in self.__dict__:
+                closing.push_async_callback(self.broker.aclose)
+            if "inbox" in self.__dict__:
+                closing.push_async_callback(self.inbox.aclose)
+            if "outbox" in self.__dict__:
+                closing.callback(self.outbox.close)
+        # So that the next use begins anew, in a second `asyncio.run` for instance.
+        for name in ("broker", "outbox", "inbox", "bus"):
+            self.__dict__.pop(name, None)
 
     async def __aenter__(self) -> "Postroad":
         return self
@@ -217,16 +224,15 @@ class Postroad:
         await self.aclose()
 
     def _relay(self, outbox: OutboxTable) -> Relay:
-        relay = Relay(
+        return Relay(
             self.store,
             self.broker,
             outbox,
             options=self.relay_options,
             clock=self.clock,
             randomness=self.randomness,
+            listen=self.outbox.wakes[outbox].listen,
         )
-        self.outbox.wakes[outbox].listen(relay.wakeup.set)
-        return relay
 
     def _subscriber(self, group: str) -> Subscriber:
         return Subscriber(
@@ -249,3 +255,10 @@ class Postroad:
                 f"inbox_retention is {inbox / DAY:g} days, but a message can return for {needed / DAY:g} "
                 "(outbox and broker retention together). Keep inbox rows at least that long."
             )
+
+
+def _check_source(source: str) -> None:
+    try:
+        check_group(source)
+    except InvalidName as error:
+        raise InvalidName("source", source, error.rule) from None

@@ -20,6 +20,7 @@ log = logging.getLogger("postroad")
 
 _RETRY_INTERVAL = 1.0
 _PRUNE_INTERVAL = 60.0
+_PRUNED_AT_ONCE = 1_000
 
 
 class Runner:
@@ -45,13 +46,22 @@ class Runner:
     @asynccontextmanager
     async def started(self) -> AsyncIterator[None]:
         await self.prepare()
-        async with asyncio.TaskGroup() as tasks:
-            for work in self._work():
-                tasks.create_task(work)
-            try:
-                yield
-            finally:
-                self._stop.set()
+        tasks = [asyncio.create_task(work) for work in self._work()]
+        watching = asyncio.create_task(_end_with(tasks, asyncio.current_task()))
+        try:
+            yield
+        except asyncio.CancelledError:
+            # Ours, because a part has failed, or somebody else's? Only what the part raised is worth telling.
+            if not _failed(tasks):
+                raise
+            asyncio.current_task().uncancel()  # type: ignore[union-attr]
+        finally:
+            self._stop.set()
+            watching.cancel()
+            ended = await asyncio.gather(*tasks, return_exceptions=True)
+        for outcome in ended:
+            if isinstance(outcome, BaseException):
+                raise outcome
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop` is set."""
@@ -90,4 +100,16 @@ class Runner:
     async def _prune(self) -> None:
         for pruner in self._pruners:
             await pruner.run_once()
-        await self._road.inbox.prune(self._road.inbox_retention)
+        while await self._road.inbox.prune(self._road.inbox_retention, limit=_PRUNED_AT_ONCE) == _PRUNED_AT_ONCE:
+            pass
+
+
+async def _end_with(tasks: Sequence[asyncio.Task[None]], body: asyncio.Task[Any] | None) -> None:
+    """A part that failed ends the whole: a process that only half works is worse than one that was restarted."""
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+    if body is not None and _failed(tasks):
+        body.cancel()
+
+
+def _failed(tasks: Sequence[asyncio.Task[None]]) -> bool:
+    return any(task.done() and not task.cancelled() and task.exception() for task in tasks)

@@ -5,7 +5,7 @@ from uuid import UUID
 import click
 
 from postroad import operations
-from postroad.cli.ids import event_id
+from postroad.cli.ids import outbox_id
 from postroad.cli.output import Output
 from postroad.cli.site import Site, on_site
 
@@ -20,10 +20,10 @@ def outbox() -> None:
 @click.option("--type", "type_", default="", help="Only this event type.")
 @click.option("--key", default="", help="Only this aggregate: its id, or type and id as in order/42.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
-@click.option("--after", type=event_id, help="The last id of the previous page.")
+@click.option("--after", type=outbox_id, help="The last id of the previous page.")
 @on_site()
 async def list_(
-    site: Site, out: Output, state: str | None, type_: str, key: str, limit: int, after: UUID | None
+    site: Site, out: Output, state: str | None, type_: str, key: str, limit: int, after: UUID | str | None
 ) -> None:
     """The events, newest first.
 
@@ -62,9 +62,9 @@ async def list_(
 
 
 @outbox.command()
-@click.argument("id", type=event_id)
+@click.argument("id", type=outbox_id)
 @on_site()
-async def show(site: Site, out: Output, id: UUID) -> None:
+async def show(site: Site, out: Output, id: UUID | str) -> None:
     """Everything about one event: payload, attempts, error, and what people did to it."""
     found = await operations.outbox_event(site.store, site.outboxes, id)
     if out.as_json:
@@ -104,11 +104,11 @@ async def show(site: Site, out: Output, id: UUID) -> None:
 
 
 @outbox.command()
-@click.argument("ids", type=event_id, nargs=-1)
+@click.argument("ids", type=outbox_id, nargs=-1)
 @click.option("--all-parked", is_flag=True, help="Every parked event.")
 @click.option("--reason", default="", help="Kept in the audit table.")
 @on_site()
-async def retry(site: Site, out: Output, ids: tuple[UUID, ...], all_parked: bool, reason: str) -> None:
+async def retry(site: Site, out: Output, ids: tuple[UUID | str, ...], all_parked: bool, reason: str) -> None:
     """Let the relay try parked events again, from the first attempt.
 
     \b
@@ -130,10 +130,10 @@ async def retry(site: Site, out: Output, ids: tuple[UUID, ...], all_parked: bool
 
 
 @outbox.command()
-@click.argument("id", type=event_id)
+@click.argument("id", type=outbox_id)
 @click.option("--reason", required=True, help="Why its consumers may miss it; kept in the audit table.")
 @on_site()
-async def skip(site: Site, out: Output, id: UUID, reason: str) -> None:
+async def skip(site: Site, out: Output, id: UUID | str, reason: str) -> None:
     """Never send this event, so that its key can go on. Consumers will miss it.
 
     The event stays in the outbox, in the state SKIPPED.

@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.exc import TimeoutError as NoFreeConnection
 from sqlalchemy.ext.asyncio import AsyncSession, AsyncSessionTransaction
 
 from postroad.errors import ConfigurationError, StoreBusy, StoreError, StoreUnavailable
@@ -27,14 +26,11 @@ async def handling(store: Store) -> AsyncIterator[AsyncSession]:
 
 
 async def _begin(store: Store, session: AsyncSession) -> AsyncSessionTransaction:
-    try:
-        with store.translating():
-            transaction = await session.begin()
-            # Now, not at the first statement: SQLite's write lock then covers the whole handler.
-            await session.connection()
-            return transaction
-    except NoFreeConnection as error:
-        raise StoreBusy(f"No connection to {store.address} was free. Handle less at once.") from error
+    with store.translating():
+        transaction = await session.begin()
+        # Now, not at the first statement: SQLite's write lock then covers the whole handler.
+        await session.connection()
+        return transaction
 
 
 def _check_still_open(session: AsyncSession, transaction: AsyncSessionTransaction) -> None:

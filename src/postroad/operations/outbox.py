@@ -17,6 +17,8 @@ from postroad.stores.tables import OutboxTable
 STATES: Final = ("NEW", "RETRY", "FAILED", "SENT", "SKIPPED")
 _UNSENT: Final = ("NEW", "RETRY", "FAILED")
 _AFTER_ALL: Final = UUID(int=2**128 - 1)
+EventId = UUID | str
+"""As text where the table keeps text: other programs may have written ids that are no UUIDs."""
 _PARKED_AT_ONCE: Final = 500
 
 _TOLD: Final = {
@@ -28,7 +30,7 @@ _TOLD: Final = {
 
 @dataclass(frozen=True, slots=True)
 class OutboxEvent:
-    id: UUID
+    id: EventId
     outbox: str
     type: str
     topic: str
@@ -70,7 +72,7 @@ async def outbox_page(
     type: str = "",
     key: str = "",
     limit: int = 50,
-    after: UUID | None = None,
+    after: EventId | None = None,
 ) -> Sequence[OutboxEvent]:
     """Newest first, from all the outboxes; `after` is the last one of the previous page.
 
@@ -89,17 +91,17 @@ async def outbox_page(
                 event_type=type,
                 aggregate_type=aggregate_type,
                 aggregate_id=aggregate_id,
-                before=_id_in(outbox, after or _AFTER_ALL),
+                before=_id_in(outbox, after or _last_id(outbox)),
                 limit=limit,
             )
             found += [event_of(store, outbox, row) for row in result.rows]
-    return sorted(found, key=lambda event: event.id, reverse=True)[:limit]
+    return sorted(found, key=lambda event: str(event.id), reverse=True)[:limit]
 
 
-async def outbox_event(store: Store, outboxes: Sequence[OutboxTable], id: UUID) -> OutboxDetail:
+async def outbox_event(store: Store, outboxes: Sequence[OutboxTable], id: EventId) -> OutboxDetail:
     """Everything about one event. Raises OperationRefused if there is none."""
     async with store.reading() as connection:
-        for outbox in outboxes:
+        for outbox in _may_hold(outboxes, id):
             found = await store.execute(connection, "outbox_find", outbox=outbox, event_id=_id_in(outbox, id))
             if found.rows:
                 break
@@ -108,9 +110,9 @@ async def outbox_event(store: Store, outboxes: Sequence[OutboxTable], id: UUID) 
     return _detail(store, outbox, found.rows[0], await audit.acts(store, subject=str(id)))
 
 
-async def parked_ids(store: Store, outboxes: Sequence[OutboxTable]) -> Sequence[UUID]:
+async def parked_ids(store: Store, outboxes: Sequence[OutboxTable]) -> Sequence[EventId]:
     """The events that hold up their keys until a person decides."""
-    found: list[UUID] = []
+    found: list[EventId] = []
     while page := await outbox_page(
         store, outboxes, state="FAILED", limit=_PARKED_AT_ONCE, after=found[-1] if found else None
     ):
@@ -119,13 +121,13 @@ async def parked_ids(store: Store, outboxes: Sequence[OutboxTable]) -> Sequence[
 
 
 async def retry_events(
-    store: Store, outboxes: Sequence[OutboxTable], ids: Sequence[UUID], *, actor: str, reason: str = ""
+    store: Store, outboxes: Sequence[OutboxTable], ids: Sequence[EventId], *, actor: str, reason: str = ""
 ) -> None:
     """Let the relay try again, from the first attempt. All of them, or none with OperationRefused."""
     await _settle("outbox_retry", "outbox.retry", store, outboxes, ids, actor, reason)
 
 
-async def skip_event(store: Store, outboxes: Sequence[OutboxTable], id: UUID, *, actor: str, reason: str) -> None:
+async def skip_event(store: Store, outboxes: Sequence[OutboxTable], id: EventId, *, actor: str, reason: str) -> None:
     """Never send this event; what waits behind it goes on. Consumers will miss it: a reason is required."""
     if not reason.strip():
         raise OperationRefused("Skipping an event needs a reason. Say why its consumers may miss it.")
@@ -137,7 +139,7 @@ async def _settle(
     action: str,
     store: Store,
     outboxes: Sequence[OutboxTable],
-    ids: Sequence[UUID],
+    ids: Sequence[EventId],
     actor: str,
     reason: str,
 ) -> None:
@@ -148,10 +150,10 @@ async def _settle(
 
 
 async def _change(
-    statement: str, store: Store, connection: AsyncConnection, outboxes: Sequence[OutboxTable], id: UUID
+    statement: str, store: Store, connection: AsyncConnection, outboxes: Sequence[OutboxTable], id: EventId
 ) -> None:
     state = ""
-    for outbox in outboxes:
+    for outbox in _may_hold(outboxes, id):
         bound: dict[str, Any] = {"outbox": outbox, "event_id": _id_in(outbox, id)}
         if (await store.execute(connection, statement, **bound)).rowcount:
             return
@@ -160,24 +162,36 @@ async def _change(
     raise _wrong_state(id, state) if state else _unknown(id)
 
 
-def _unknown(id: UUID) -> OperationRefused:
+def _unknown(id: EventId) -> OperationRefused:
     return OperationRefused(f"There is no event {id} in the outbox. List them with: postroad outbox list")
 
 
-def _wrong_state(id: UUID, state: str) -> OperationRefused:
+def _wrong_state(id: EventId, state: str) -> OperationRefused:
     told = _TOLD.get(state, f"is {state}")
     return OperationRefused(
         f"Event {id} {told}. Only a parked (FAILED) or waiting (RETRY) event can be retried or skipped."
     )
 
 
-def _id_in(outbox: OutboxTable, id: UUID) -> UUID | str:
+def _may_hold(outboxes: Sequence[OutboxTable], id: EventId) -> Sequence[OutboxTable]:
+    return [outbox for outbox in outboxes if outbox.ids == "text" or isinstance(id, UUID)]
+
+
+def _last_id(outbox: OutboxTable) -> EventId:
+    return chr(0x10FFFF) if outbox.ids == "text" else _AFTER_ALL
+
+
+def _id_in(outbox: OutboxTable, id: EventId) -> EventId:
     return str(id) if outbox.ids == "text" else id
+
+
+def event_id_of(store: Store, outbox: OutboxTable, value: Any) -> EventId:
+    return str(value) if outbox.ids == "text" else store.id_out(value)
 
 
 def event_of(store: Store, outbox: OutboxTable, row: Any) -> OutboxEvent:
     return OutboxEvent(
-        id=store.id_out(row.event_id),
+        id=event_id_of(store, outbox, row.event_id),
         outbox=outbox.name,
         type=row.event_type,
         topic=row.topic or outbox.topic,

@@ -11,6 +11,7 @@ from postroad.errors import BrokerError
 from postroad.inbox.records import Counts, Records
 from postroad.operations.dead_letters import DeadEvent, dead_page, topics_of
 from postroad.operations.inbox import InboxRecord, inbox_page
+from postroad.operations.outbox import event_id_of
 from postroad.stores.base import Store
 from postroad.stores.tables import OutboxTable
 
@@ -146,7 +147,7 @@ async def _parked(store: Store, outbox: OutboxTable, limit: int) -> Sequence[Par
         ParkedKey(
             outbox=outbox.name,
             key=row.ordering_key or "",
-            event_id=str(store.id_out(row.event_id)),
+            event_id=str(event_id_of(store, outbox, row.event_id)),
             type=row.event_type,
             attempts=row.attempts,
             error=row.last_error or "",

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
-from postroad.operations.outbox import OutboxEvent, event_of
+from postroad.operations.outbox import EventId, OutboxEvent, event_of
 from postroad.stores.base import Result, Store
 from postroad.stores.tables import OutboxTable
 
@@ -25,7 +25,7 @@ class Tail:
 
     def __init__(self, store: Store, outboxes: Sequence[OutboxTable]) -> None:
         self._store, self._outboxes = store, outboxes
-        self._seen: OrderedDict[UUID, None] = OrderedDict()
+        self._seen: OrderedDict[EventId, None] = OrderedDict()
         self._began = False
 
     async def look(self) -> Sequence[OutboxEvent]:

@@ -155,8 +155,12 @@ class _Translating:
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is not None and self._store.is_version_conflict(error):
+        if not isinstance(error, Exception):
+            return
+        if self._store.is_version_conflict(error):
             raise conflict(self._row) from None
+        if self._store.code_of(error) in self._store.missing_table_codes:
+            raise self._store.translate(error) from error
 
 
 def _require(open: bool, begin: str, name: str, prefix: str = "") -> None:

@@ -92,8 +92,14 @@ class Outbox:
         user_id: str | UUID | None = None,
     ) -> Added:
         kind = event_type_of(event)
+        if isinstance(event, type):
+            raise ConfigurationError(
+                f"`add` was given the class {event.__qualname__}. Give it an event: {event.__qualname__}(…)."
+            )
         now = self.clock.now()
         cause = current_message.get()
+        if idempotency_key == "":
+            raise InvalidPayload(kind.name, "idempotency_key", "must not be empty; leave it out for none")
         id = id_from_key(self.source, kind.name, idempotency_key) if idempotency_key else new_id(now, self.randomness)
         message = Message(
             id=id,

@@ -21,17 +21,13 @@ class Adoption:
 
     async def run_once(self, token: UUID) -> int:
         """How many rows now belong to a shard; 0 also when it is not our turn."""
-        adopted = 0
-        while True:
-            async with self._store.transaction() as connection:
-                if not await self._is_ours(connection, token):
-                    return adopted
-                rows = (await self._store.execute(connection, "unsharded", outbox=self._outbox, most=_AT_ONCE)).rows
-                for row in rows:
-                    await self._assign(connection, row)
-            adopted += len(rows)
-            if len(rows) < _AT_ONCE:
-                return adopted
+        async with self._store.transaction() as connection:
+            if not await self._is_ours(connection, token):
+                return 0
+            rows = (await self._store.execute(connection, "unsharded", outbox=self._outbox, most=_AT_ONCE)).rows
+            for row in rows:
+                await self._assign(connection, row)
+        return len(rows)
 
     async def _is_ours(self, connection: AsyncConnection, token: UUID) -> bool:
         turn = await self._store.execute(connection, "adoption_turn", outbox_name=self._outbox.name, token=token)

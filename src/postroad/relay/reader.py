@@ -63,13 +63,16 @@ class DueReader:
         self.more = False
         """Whether the last look left something out that could be sent now. If not, the next wake-up is early enough."""
 
-    async def read(self, epochs: dict[int, int], wanted: Callable[[str], bool] = lambda topic: True) -> Look:
+    async def read(
+        self, epochs: dict[int, int], wanted: Callable[[str], bool] = lambda topic: True, pages: float = math.inf
+    ) -> Look:
         """What can be sent to the wanted topics. Only a full round through all keys may find nothing: a
         thousand parked keys, or keys of a topic that is out, must not hide the one behind them."""
         begun = {shard: self._after.get(shard, "") for shard in epochs}
         started_over: set[int] = set()
         ahead = sorted(epochs)
-        while ahead:
+        while ahead and pages > 0:
+            pages -= 1
             depth = min(math.ceil(self._batch / len(ahead)), _DEEPEST)
             rows = await self._read_due(ahead, depth)
             ahead = self._move_on(ahead, rows, depth, begun, started_over)
@@ -161,7 +164,7 @@ class DueReader:
             schema_version=row.schema_version or 1,
             content_type=row.content_type or "application/json",
             tenant=row.tenant_id or "",
-            headers=extras.get("headers", {}),
+            headers=msgspec.convert(extras.get("headers", {}), dict[str, str]),
             correlation_id=row.correlation_id,
             causation_id=row.causation_id,
             deliver_at=self._store.time_out(row.deliver_at),
@@ -169,7 +172,7 @@ class DueReader:
             **{name: extras[name] for name in OPTIONAL_ATTRIBUTES if name in extras},
         )
         # Whatever cannot travel shows here, where it can be parked, and not inside the broker's adapter.
-        message.attributes()
+        msgspec.convert(message.attributes(), dict[str, str])
         return Due(message, row.event_id, row.shard, epoch, row.attempts)
 
     def _event_id(self, value: Any) -> Any:

@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
+import math
 import os
 import random
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -28,6 +29,8 @@ log = logging.getLogger("postroad.relay")
 
 _LONGEST_ERROR = 255
 _WATCH_AGAIN = 1.0
+_PAGES_IN_OUTAGE = 8
+_LONGEST_STORE_PAUSE = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,9 @@ class RelayStatistics:
 
 _serial = count(1)
 
+Listen = Callable[[Callable[[], None]], Callable[[], None]]
+"""How to be told of commits in this process: takes what to call, returns what ends it."""
+
 
 class Relay:
     """Usable alone: `Relay(open_store(url), connect_broker(url))`, then `run(stop)`."""
@@ -72,6 +78,7 @@ class Relay:
         clock: Clock | None = None,
         randomness: random.Random | None = None,
         name: str = "",
+        listen: Listen | None = None,
     ) -> None:
         self.options = options or RelayOptions()
         self.name = name or f"{socket.gethostname()}:{os.getpid()}:{next(_serial)}"
@@ -84,11 +91,13 @@ class Relay:
         self.wakeup = Wakeup(self._clock, self.options.poll)
         self.breaker = Breaker(self._clock, randomness)
         self.statistics = RelayStatistics()
+        self._listen = listen
         self._reader = DueReader(store, outbox, self.options.batch)
         self._adoption = Adoption(store, outbox) if outbox.adopted else None
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until told to stop; then the batch in hand is settled and the leases are handed back."""
+        unlisten = self._listen(self.wakeup.set) if self._listen else None
         watching = asyncio.create_task(self._watch())
         stopping = asyncio.create_task(self._wake_on(stop))
         failures = 0
@@ -101,13 +110,16 @@ class Relay:
                     # Whatever the database says: the events are still there, and giving up would help nobody.
                     failures += 1
                     _log_store_trouble(error, failures)
-                    await self.wakeup.wait(5.0)
+                    # Not the wake-up's wait: busy writers would end it at once, and this would be a hot loop.
+                    await self._pause(stop, min(0.05 * 2**failures, _LONGEST_STORE_PAUSE))
                     continue
                 if progress:
                     self.wakeup.busy()
                 if not (progress and self._reader.more):
                     await self.wakeup.wait(self.options.poll)
         finally:
+            if unlisten:
+                unlisten()
             for task in (watching, stopping):
                 task.cancel()
             await asyncio.gather(watching, stopping, return_exceptions=True)
@@ -119,7 +131,9 @@ class Relay:
             await self.leases.keep()
         if self._adoption is not None and 0 in self.leases.epochs:
             await self._adoption.run_once(self.leases.token)
-        look = await self._reader.read(self.leases.epochs, self.breaker.allows)
+        # While a topic is out, its whole backlog must not be read again and again; the cursor goes on next time.
+        pages = _PAGES_IN_OUTAGE if self.breaker.open_destinations else math.inf
+        look = await self._reader.read(self.leases.epochs, self.breaker.allows, pages)
         if not look:
             return 0
         await self._park(look.unreadable)
@@ -149,7 +163,10 @@ class Relay:
         except TimeoutError:
             # They may have arrived all the same: at worst they are sent twice.
             outcomes = [Unavailable(f"no confirmation within {self.options.publish_timeout:g} s")] * len(batch)
-        except BrokerError as error:
+        except Exception as error:
+            # An adapter shall not raise. If it does, the events are still here, and other topics must go on.
+            if not isinstance(error, BrokerError):
+                log.exception("the adapter of %s failed", self._broker.address)
             outcomes = [Unavailable(describe(error))] * len(batch)
         rest = iter(outcomes)
         return [[next(rest) for _ in run] for run in runs]
@@ -157,6 +174,7 @@ class Relay:
     async def _settle(self, runs: Sequence[Run], outcomes: Sequence[Sequence[Outcome]]) -> int:
         confirmed: list[Due] = []
         refused: list[tuple[Due, Refused]] = []
+        out: dict[str, Unavailable] = {}
         for run, answers in zip(runs, outcomes, strict=True):
             for due, outcome in zip(run, answers, strict=True):
                 if isinstance(outcome, Confirmed):
@@ -167,9 +185,11 @@ class Relay:
                     refused.append((due, outcome))
                     self.breaker.recovered(due.message.topic)
                 else:
-                    self._outage(due.message.topic, outcome)
+                    out[due.message.topic] = outcome
                 # The rest of this key must not pass the one that did not get through.
                 break
+        for topic, outcome in out.items():
+            self._outage(topic, outcome)
         if confirmed or refused:
             await self._mark(confirmed, refused)
         return len(confirmed) + len(refused)
@@ -237,13 +257,13 @@ class Relay:
             log.error(
                 "event %s (%s) is parked after %d attempts: %s. Its key %s waits. "
                 "Free it with: postroad outbox retry %s (or skip)",
-                due.message.id, due.message.type, attempt, refusal.reason, due.message.ordering_key,
-                due.message.id,
+                due.message.id, due.message.type, attempt, one_line(refusal.reason), due.message.ordering_key,
+                due.row_id if isinstance(due.row_id, str) else due.message.id,
             )  # fmt: skip
         else:
             log.warning(
                 "event %s (%s) refused by the broker, attempt %d of %d, next try in %g s: %s",
-                due.message.id, due.message.type, attempt, limit, wait, refusal.reason,
+                due.message.id, due.message.type, attempt, limit, wait, one_line(refusal.reason),
             )  # fmt: skip
 
     def _outage(self, topic: str, outcome: Unavailable) -> None:
@@ -275,10 +295,16 @@ class Relay:
                 log.debug("watching %s broke off: %s", self._outbox.name, describe(error))
             await self._clock.sleep(_WATCH_AGAIN)
 
+    async def _pause(self, stop: asyncio.Event, seconds: float) -> None:
+        try:
+            await self._clock.wait_for(stop.wait(), seconds)
+        except TimeoutError:
+            pass
+
     async def _leave(self) -> None:
         try:
             await self.leases.release()
-        except StoreError as error:
+        except (StoreError, SQLAlchemyError) as error:
             log.info("leases were not handed back (%s); they run out by themselves", error)
 
     async def _wake_on(self, stop: asyncio.Event) -> None:

@@ -17,10 +17,14 @@ class Wakeup:
     def set(self) -> None:
         """From any thread."""
         loop = self._loop
-        if loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(self._event.set)
-        else:
+        if loop is None:
             self._event.set()
+            return
+        try:
+            loop.call_soon_threadsafe(self._event.set)
+        except RuntimeError:
+            # The loop is closed: nobody waits any more, and the writer who called must not suffer for it.
+            pass
 
     def busy(self) -> None:
         """Something was found: the next pause is short again."""

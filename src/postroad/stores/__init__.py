@@ -27,7 +27,8 @@ def open_store(url: str | URL, *, clock: Clock | None = None) -> Store:
         parsed = make_url(url)
     except ArgumentError:
         raise ConfigurationError(
-            "The database URL cannot be read. It looks like postgresql://user:password@host:5432/name."
+            "The database URL cannot be read. It looks like postgresql://user:password@host:5432/name, "
+            "or sqlite:///shop.db for a file."
         ) from None
     family = _FAMILIES.get(parsed.get_backend_name())
     if family is None:

@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import TextClause, inspect, text
 from sqlalchemy.engine import URL, Row
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as NoFreeConnection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 
 from postroad.clock import Clock
@@ -46,6 +47,7 @@ class Store:
     missing_table_codes: frozenset[str]
     can_notify = False
     pools_by_loop = True
+    unreachable_cure = "Is it running?"
     read_options: Mapping[str, Any] = {"postroad_read_only": True}
 
     def __init__(self, url: URL, engine: AsyncEngine, clock: Clock) -> None:
@@ -182,14 +184,16 @@ class Store:
         """`with store.translating():` turns driver errors into ours."""
         return _Translation(self)
 
-    def translate(self, error: SQLAlchemyError) -> Exception:
+    def translate(self, error: Exception) -> Exception:
+        if isinstance(error, NoFreeConnection):
+            return StoreBusy(f"No connection to {self.address} was free. Do less at once, or repeat the call.")
         code = self.code_of(error)
         if code in self.missing_table_codes:
             return SchemaMissing(f"Postroad's tables are missing in {self.address}. Run: postroad db migrate")
         if code in self.busy_codes:
             return StoreBusy(f"{self.address} was busy (code {code}); nothing was stored. Repeat the transaction.")
         if self.is_disconnect(error):
-            return StoreUnavailable(f"{self.address} cannot be reached ({_cause(error)}). Is it running?")
+            return StoreUnavailable(f"{self.address} cannot be reached ({_cause(error)}). {self.unreachable_cure}")
         return error
 
     def code_of(self, error: BaseException) -> str:
@@ -200,7 +204,7 @@ class Store:
         """Whether this is the add routine's refusal of a version that the aggregate has already reached."""
         return "postroad: version conflict" in str(error)
 
-    def is_disconnect(self, error: SQLAlchemyError) -> bool:
+    def is_disconnect(self, error: Exception) -> bool:
         return isinstance(error, DBAPIError) and error.connection_invalidated
 
 

@@ -54,6 +54,11 @@ class OutboxTable:
             check_identifier(theirs)
         if self.arrival:
             check_identifier(self.arrival)
+        if self.append_only and self.adopted:
+            raise ConfigurationError(
+                f"Outbox {self.name}: append_only is for tables that Postroad creates; "
+                "rows that others write would have no delivery. Leave out columns, topic and arrival, or append_only."
+            )
         if self.payload not in ("bytes", "text", "json"):
             raise ConfigurationError(f"Outbox {self.name}: payload is {self.payload!r}; it can be bytes, text or json.")
         if self.ids not in ("native", "text"):

@@ -63,14 +63,18 @@ class Database:
 
     def listen(self, listener: asyncio.Event) -> None:
         self.listeners.add(listener)
-        if self.path and self._watcher is None:
+        if self.path and not self._is_watched():
             self._watcher = asyncio.create_task(self._watch())
+
+    def _is_watched(self) -> bool:
+        """By a task of this event loop: one of a loop that has ended watches no more."""
+        return self._watcher is not None and self._watcher.get_loop() is asyncio.get_running_loop()
 
     async def aclose(self) -> None:
         if self._closed:
             return
         self._closed = True
-        if self._watcher:
+        if self._watcher and self._is_watched():
             self._watcher.cancel()
             await asyncio.wait((self._watcher,))
         if self._thread is None:

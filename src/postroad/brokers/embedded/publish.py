@@ -14,6 +14,7 @@ from postroad.message import Message
 MAX_MESSAGE_BYTES: Final = 10_000_000
 
 _encode: Final = msgspec.json.Encoder().encode
+_decode_attributes: Final = msgspec.json.Decoder(dict[str, str]).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,3 +77,11 @@ def store(connection: sqlite3.Connection, now: int, *, letters: Sequence[Letter]
         [(m.topic, m.key, now, max(now, m.not_before), m.size, m.attributes, m.data) for m in letters],
     )
     connection.execute(SQL["deliver_new"], {"last": last})
+
+
+def read_attributes(raw: bytes) -> Mapping[str, str]:
+    """None at all if they cannot be read: the subscriber then buries the message, and the others go on."""
+    try:
+        return _decode_attributes(raw)
+    except msgspec.MsgspecError:
+        return {}

@@ -5,19 +5,17 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
-import msgspec
-
 from postroad.brokers.base import Flow
 from postroad.brokers.embedded.database import Database, micros
 from postroad.brokers.embedded.handout import Room, Taken, anything, register, take
 from postroad.brokers.embedded.leases import Leases
+from postroad.brokers.embedded.publish import read_attributes
 from postroad.brokers.embedded.settle import Verdict, release, settle
 from postroad.brokers.embedded.structure import Found
 from postroad.errors import BrokerError, BrokerUnavailable
 from postroad.retry import Ack, Dead, Decision, Retry
 
 _LONGEST_WAIT: Final = 10 * 365 * 86_400.0
-_attributes: Final = msgspec.json.Decoder(dict[str, str]).decode
 
 
 class Settler:
@@ -32,12 +30,13 @@ class Settler:
         loop = asyncio.get_running_loop()
         settled: asyncio.Future[None] = loop.create_future()
         self._waiting.append((verdict, settled))
-        if self._task is None or self._task.done():
+        if self._task is None or self._task.done() or self._task.get_loop() is not loop:
             self._task = loop.create_task(self._drain())
         return settled
 
     async def aclose(self) -> None:
-        if self._task:
+        # A task of an event loop that has ended will never end itself.
+        if self._task and self._task.get_loop() is asyncio.get_running_loop():
             await asyncio.wait((self._task,))
 
     async def _drain(self) -> None:
@@ -66,7 +65,7 @@ class EmbeddedDelivery:
         self._decided = False
         self.holder, self.message, self.size = holder, taken.message, taken.size
         self.key, self.attempt, self.data = taken.key, taken.attempt, taken.data
-        self.attributes: Mapping[str, str] = _attributes(taken.attributes)
+        self.attributes: Mapping[str, str] = read_attributes(taken.attributes)
 
     @property
     def topic(self) -> str:

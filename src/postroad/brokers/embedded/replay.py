@@ -10,11 +10,11 @@ import msgspec
 
 from postroad.brokers.base import DeadLetter
 from postroad.brokers.embedded.database import SQL, micros, moment
+from postroad.brokers.embedded.publish import read_attributes
 from postroad.brokers.embedded.structure import find, reopen
 from postroad.errors import ConfigurationError
 
 _encode: Final = msgspec.json.Encoder().encode
-_attributes: Final = msgspec.json.Decoder(dict[str, str]).decode
 
 
 def seek(connection: sqlite3.Connection, now: int, *, name: str, to: datetime | str) -> int:
@@ -56,7 +56,7 @@ def _dead_letter(
     data: bytes,
 ) -> DeadLetter:
     died = moment(died_at)
-    return DeadLetter(str(id), topic, subscription, reason, attempts, died, _attributes(attributes), data)
+    return DeadLetter(str(id), topic, subscription, reason, attempts, died, read_attributes(attributes), data)
 
 
 def revive(connection: sqlite3.Connection, now: int, *, topic: str, ids: Sequence[str]) -> int:

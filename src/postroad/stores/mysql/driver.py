@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy.engine import URL
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from postroad.clock import Clock
@@ -28,7 +27,7 @@ class MySQL(Store):
             "json": "CONVERT(a_payload USING utf8mb4)",
         },
         payload_out={"bytes": "{column}", "text": "{column}", "json": "{column}"},
-        id_types={"native": "BINARY(16)", "text": "VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"},
+        id_types={"native": "BINARY(16)", "text": "VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"},
         id_in_list={"native": "UNHEX(j.id)", "text": "j.id"},
     )
     busy_codes = frozenset({"1205", "1213"})
@@ -65,7 +64,7 @@ class MySQL(Store):
         arguments = (getattr(error, "orig", None) or error).args
         return str(arguments[0]) if arguments else ""
 
-    def is_disconnect(self, error: SQLAlchemyError) -> bool:
+    def is_disconnect(self, error: Exception) -> bool:
         return super().is_disconnect(error) or self.code_of(error) in {"2002", "2003", "2006", "2013", "1053"}
 
 

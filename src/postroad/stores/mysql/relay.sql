@@ -31,7 +31,7 @@ CALL {due}(:shards, :after, :depth, :most);
 -- A relay that was sending while a person skipped the event has the last word: it was sent.
 UPDATE {delivery} d
   JOIN (SELECT i.id, s.shard, e.epoch
-          FROM JSON_TABLE(:ids, '$[*]' COLUMNS (n FOR ORDINALITY, id VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$')) i
+          FROM JSON_TABLE(:ids, '$[*]' COLUMNS (n FOR ORDINALITY, id VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$')) i
           JOIN JSON_TABLE(:shards, '$[*]' COLUMNS (n FOR ORDINALITY, shard SMALLINT PATH '$')) s ON s.n = i.n
           JOIN JSON_TABLE(:epochs, '$[*]' COLUMNS (n FOR ORDINALITY, epoch BIGINT PATH '$')) e ON e.n = i.n) j
     ON d.{delivery_event_id} = {id_in_list}
@@ -71,7 +71,7 @@ SELECT d.{delivery_event_id} AS event_id FROM {delivery} d
  ORDER BY d.{published_at} LIMIT :most FOR UPDATE SKIP LOCKED;
 
 -- name: prune_sent
-DELETE FROM {delivery} WHERE {delivery_event_id} IN (SELECT {id_in_list} FROM JSON_TABLE(:ids, '$[*]' COLUMNS (id VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$')) j);
+DELETE FROM {delivery} WHERE {delivery_event_id} IN (SELECT {id_in_list} FROM JSON_TABLE(:ids, '$[*]' COLUMNS (id VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$')) j);
 
 -- name: prune_facts
-DELETE FROM {outbox} WHERE {event_id} IN (SELECT {id_in_list} FROM JSON_TABLE(:ids, '$[*]' COLUMNS (id VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$')) j);
+DELETE FROM {outbox} WHERE {event_id} IN (SELECT {id_in_list} FROM JSON_TABLE(:ids, '$[*]' COLUMNS (id VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$')) j);

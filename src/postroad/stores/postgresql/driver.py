@@ -6,13 +6,11 @@ from typing import Any
 
 from sqlalchemy import event
 from sqlalchemy.engine import URL
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from postroad.clock import Clock
 from postroad.errors import MissingExtra
 from postroad.stores.base import Notifier, Store
-from postroad.stores.postgresql.notify import PostgreSQLNotifier, watch
 from postroad.stores.tables import Syntax
 
 
@@ -49,16 +47,20 @@ class PostgreSQL(Store):
         return "{" + ",".join(map(_element, values)) + "}"
 
     def notifier(self, channel: str) -> Notifier:
+        from postroad.stores.postgresql.notify import PostgreSQLNotifier  # needs the driver
+
         return PostgreSQLNotifier(self.url, channel)
 
     async def watch(self, channel: str, wake: Callable[[], None]) -> None:
+        from postroad.stores.postgresql.notify import watch  # needs the driver
+
         await watch(self.url, channel, wake, self.clock)
 
     def code_of(self, error: BaseException) -> str:
         origin = getattr(error, "orig", None) or error
         return str(getattr(origin, "sqlstate", None) or "")
 
-    def is_disconnect(self, error: SQLAlchemyError) -> bool:
+    def is_disconnect(self, error: Exception) -> bool:
         # Refused connections carry no code; class 08 is "connection exception", 57P0x a server going down.
         code = self.code_of(error)
         lost = code.startswith("08") or code in {"57P01", "57P02", "57P03"}
@@ -78,6 +80,8 @@ def open(url: URL, clock: Clock) -> Store:
     try:
         engine = create_async_engine(
             url.set(drivername="postgresql+psycopg"),
+            # Each statement must see what was committed before it, whatever the server's default.
+            isolation_level="READ COMMITTED",
             pool_size=10,
             max_overflow=20,
             # The connection used last has its statements prepared and its caches warm.

@@ -1,15 +1,17 @@
 """SQLite in a file, shared by several processes."""
 
+import shutil
+import tempfile
 import uuid
+import weakref
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, event
 from sqlalchemy.engine import URL
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import create_async_engine
-from sqlalchemy.pool import StaticPool
 
 from postroad.clock import Clock
 from postroad.stores.base import Store
@@ -22,6 +24,7 @@ _TIME_FORMAT = "%Y-%m-%dT%H:%M:%S.%fZ"
 class SQLite(Store):
     dialect = "sqlite"
     pools_by_loop = False
+    unreachable_cure = "Does its folder exist, and may it be written to?"
     syntax = Syntax(
         mark='"',
         argument="NEW.",
@@ -67,16 +70,21 @@ class SQLite(Store):
             return "no such table"
         return str(getattr(origin, "sqlite_errorname", ""))
 
-    def is_disconnect(self, error: SQLAlchemyError) -> bool:
+    def is_disconnect(self, error: Exception) -> bool:
         return self.code_of(error) in {"SQLITE_CANTOPEN", "SQLITE_IOERR", "SQLITE_FULL"}
 
 
 def open(url: URL, clock: Clock) -> Store:
-    in_memory = url.database in (None, "", ":memory:")
+    folder = None
+    if url.database in (None, "", ":memory:"):
+        # A database in memory is one connection, and transactions need several: a file that nobody keeps, then.
+        folder = tempfile.mkdtemp(prefix="postroad-")
+        url = url.set(database=str(Path(folder) / "memory.db"))
     engine = create_async_engine(
         url.set(drivername="sqlite+aiosqlite"),
         connect_args={"timeout": 30.0},
-        **({"poolclass": StaticPool} if in_memory else {"pool_size": 10, "max_overflow": 20}),
+        pool_size=10,
+        max_overflow=20,
     )
 
     @event.listens_for(engine.sync_engine, "connect")
@@ -84,8 +92,7 @@ def open(url: URL, clock: Clock) -> Store:
         # The driver would begin transactions lazily and deferred; `begin` below does it right.
         connection.isolation_level = None
         cursor = connection.cursor()
-        if not in_memory:
-            cursor.execute("PRAGMA journal_mode = WAL")
+        cursor.execute("PRAGMA journal_mode = WAL")
         cursor.execute("PRAGMA foreign_keys = ON")
         cursor.close()
         # The clock of this database is the machine's, handed in so that a test can own it.
@@ -98,7 +105,10 @@ def open(url: URL, clock: Clock) -> Store:
         read_only = connection.get_execution_options().get("postroad_read_only")
         connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
 
-    return SQLite(url, engine, clock)
+    store = SQLite(url, engine, clock)
+    if folder is not None:
+        weakref.finalize(store, shutil.rmtree, folder, ignore_errors=True)
+    return store
 
 
 def _later(clock: Clock, seconds: float) -> str:
