@@ -164,26 +164,25 @@ async def test_an_idle_relay_stops_at_once(office: Office) -> None:
     assert relay.leases.epochs == {}
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The relay hardly waits for a database in trouble."""
+    monkeypatch.setattr("postroad.relay.relay._LONGEST_STORE_PAUSE", 0.0001)
+
+
 async def test_an_outage_of_the_database_ends_by_itself_and_tells_little(
-    office: Office, caplog: pytest.LogCaptureFixture
+    office: Office, impatient: None, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """However long: after more than a thousand failures 2 to their power fits into no float."""
     caplog.set_level(logging.INFO)
     broker = Signalling()
     office.store = faulty = FaultyStore(office.store)
     relay = office.relay(broker, poll=0.01)
-    relay.wakeup._longest = 0.001
-    failures = 0
-    wait = relay.wakeup.wait
-
-    async def counted(at_most: float) -> None:
-        nonlocal failures
-        failures += faulty.down
-        await wait(at_most)
-
-    relay.wakeup.wait = counted
     async with running(relay):
         faulty.down = True
-        await until(lambda: failures >= 1_100)
+        await until(lambda: "failure 1024 in a row" in caplog.text)
+        asked = faulty.refused
+        await until(lambda: faulty.refused > asked + 100)
         faulty.down = False
         await office.post("a")
         await broker.wait()
@@ -209,7 +208,7 @@ async def test_a_database_error_of_any_kind_does_not_end_the_relay(
 
 
 async def test_a_busy_database_is_worth_a_line_only_if_it_lasts(
-    office: Office, caplog: pytest.LogCaptureFixture
+    office: Office, impatient: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     office.store = faulty = FaultyStore(office.store)
     faulty.script("lease_renew", *["busy"] * 9)

@@ -111,7 +111,7 @@ class Relay:
                     failures += 1
                     _log_store_trouble(error, failures)
                     # Not the wake-up's wait: busy writers would end it at once, and this would be a hot loop.
-                    await self._pause(stop, min(0.05 * 2**failures, _LONGEST_STORE_PAUSE))
+                    await self._pause(stop, min(0.05 * 2 ** min(failures, 16), _LONGEST_STORE_PAUSE))
                     continue
                 if progress:
                     self.wakeup.busy()

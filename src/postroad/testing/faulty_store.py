@@ -31,6 +31,8 @@ class FaultyStore(_Wrapped):
         self.store = store
         self.down = False
         """The outage switch: while True, no transaction begins."""
+        self.refused = 0
+        """How many did not."""
         self.trouble = trouble
         """How likely, from 0 to 1, a statement meets one of the fates."""
         self._random = random or Random(0)
@@ -77,6 +79,7 @@ class FaultyStore(_Wrapped):
 
     def _reach(self) -> None:
         if self.down:
+            self.refused += 1
             raise StoreUnavailable("The database is away.")
 
     def _fate(self, statement: str) -> str:
