@@ -96,7 +96,8 @@ async def count_revenue(event: OrderPaid, session: AsyncSession, message: Messag
     session.add(Effect(consumer="accounting", order_id=event.order_id, version=message.version))
     await session.execute(
         text(
-            "INSERT INTO revenue VALUES ('today', :cents) ON CONFLICT (day) DO UPDATE SET cents = revenue.cents + :cents"
+            "INSERT INTO revenue VALUES ('today', :cents)"
+            " ON CONFLICT (day) DO UPDATE SET cents = revenue.cents + :cents"
         ),
         {"cents": event.cents},
     )

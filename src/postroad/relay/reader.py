@@ -60,8 +60,6 @@ class DueReader:
     def __init__(self, store: Store, outbox: OutboxTable, batch: int) -> None:
         self._store, self._outbox, self._batch = store, outbox, batch
         self._after: dict[int, str] = {}
-        self.more = False
-        """Whether the last look left something out that could be sent now. If not, the next wake-up is early enough."""
 
     async def read(
         self, epochs: dict[int, int], wanted: Callable[[str], bool] = lambda topic: True, pages: float = math.inf
@@ -77,7 +75,6 @@ class DueReader:
             rows = await self._read_due(ahead, depth)
             ahead = self._move_on(ahead, rows, depth, begun, started_over)
             if look := self._sort_out(rows, epochs, wanted):
-                self.more = self.more or bool(ahead)
                 return look
         return Look()
 
@@ -122,11 +119,7 @@ class DueReader:
 
     def _sort_out(self, rows: Sequence[Row[Any]], epochs: dict[int, int], wanted: Callable[[str], bool]) -> Look:
         look = Look()
-        keys = [list(group) for _, group in groupby(rows, key=lambda row: (row.shard, row.ordering_key))]
-        share = max(1, self._batch // max(1, sum(group[0].event_id is not None for group in keys)))
-        self.more = any(len(group) >= share and group[0].event_id is not None for group in keys)
-        for group in keys:
-            shard = group[0].shard
+        for (shard, _), group in groupby(rows, key=lambda row: (row.shard, row.ordering_key)):
             run: list[Due] = []
             for row in group:
                 # A head that waits or is parked is listed for the cursor only.
@@ -142,7 +135,6 @@ class DueReader:
                 # Another topic has its own connection and its own outages: what goes there waits for the next
                 # look, when everything before it is confirmed.
                 if run and due.message.topic != run[0].message.topic:
-                    self.more = True
                     break
                 run.append(due)
             if run and wanted(run[0].message.topic):

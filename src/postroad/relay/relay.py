@@ -115,7 +115,7 @@ class Relay:
                     continue
                 if progress:
                     self.wakeup.busy()
-                if not (progress and self._reader.more):
+                else:
                     await self.wakeup.wait(self.options.poll)
         finally:
             if unlisten:
