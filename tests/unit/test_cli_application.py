@@ -71,7 +71,7 @@ def test_our_own_errors_come_without_a_traceback_but_with_their_place(here: Path
     (here / "misnamed.py").write_text(
         'from postroad import Postroad\nroad = Postroad(source="My Shop")\n', encoding="utf-8"
     )
-    with pytest.raises(UserCodeFailed, match=r"group name 'My Shop'.*misnamed.py, line 2") as caught:
+    with pytest.raises(UserCodeFailed, match=r"source name 'My Shop'.*misnamed.py, line 2") as caught:
         load("misnamed:road")
     assert caught.value.trace == ""
 
