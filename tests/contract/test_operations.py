@@ -1,7 +1,6 @@
-import asyncio
-
 """What people ask of a running system and do to it by hand, on every store."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
