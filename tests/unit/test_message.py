@@ -78,6 +78,7 @@ text = st.text(max_size=20)
 moments = st.datetimes(min_value=datetime(1970, 1, 2), timezones=st.just(UTC))
 
 
+@pytest.mark.spec("T2")
 @given(
     id=st.uuids(),
     version=st.integers(0, 10**18 - 1),
