@@ -231,7 +231,7 @@ class Postroad:
             options=self.relay_options,
             clock=self.clock,
             randomness=self.randomness,
-            listen=self.outbox.wakes[outbox].listen,
+            wake=self.outbox.wakes[outbox],
         )
 
     def _subscriber(self, group: str) -> Subscriber:

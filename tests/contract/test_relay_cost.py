@@ -48,7 +48,8 @@ async def cost_of_a_look(office: Office) -> int:
     measure = {"postgresql": buffers, "mysql": rows_read, "sqlite": steps}[office.store.dialect]
     asked = {"shards": list(range(SHARDS)), "after": [""] * SHARDS, "depth": 4, "most": 1_000}
     values = {name: office.store.adapt(value) for name, value in asked.items()}
-    return await measure(office, office.store.sql("read_due", office.table), values)
+    # The first look after many rows were deleted steps over their remains once, and marks them for those after it.
+    return min([await measure(office, office.store.sql("read_due", office.table), values) for _ in range(3)])
 
 
 async def buffers(office: Office, sql: str, values: dict[str, Any]) -> int:

@@ -114,12 +114,32 @@ async def test_a_notification_alone_wakes_the_relay(office: Office, store_kind: 
     assert broker.versions("a") == [1]
 
 
+@pytest.mark.parametrize("store_kind", ["postgresql"])
+async def test_who_is_told_in_the_process_is_not_told_by_the_database_again(
+    office: Office, store_kind: str, store_url: str
+) -> None:
+    wakes, listening = [], asyncio.Event()
+
+    def wake() -> None:
+        wakes.append(listening.is_set())
+        listening.set()
+
+    watching = asyncio.create_task(office.store.watch("postroad_outbox", wake, but_from="me"))
+    await listening.wait()
+    async with await psycopg.AsyncConnection.connect(store_url, autocommit=True) as connection:
+        for sender in ("me", "me", "another"):
+            await connection.execute(f"NOTIFY postroad_outbox, '{sender}'")
+        await until(lambda: len(wakes) > 1)
+    watching.cancel()
+    assert wakes == [False, True]
+
+
 async def test_a_watch_that_breaks_off_is_taken_up_again(office: Office) -> None:
     clock = VirtualClock()
     tries = 0
 
     class Breaking(FaultyStore):
-        async def watch(self, channel: str, wake: object) -> None:
+        async def watch(self, channel: str, wake: object, but_from: str = "") -> None:
             nonlocal tries
             tries += 1
             raise StoreUnavailable("gone")

@@ -23,7 +23,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from postroad import Message, Postroad, RelayOptions, SubscriberOptions, event
 
 LEASE: Final = 1.0
-PER_COMMIT: Final = {"alpha": 4, "beta": 25}
+PER_COMMIT: Final = {"alpha": 1, "beta": 25}
 GROUPS: Final = tuple(PER_COMMIT)
 PER_TRANSACTION: Final = 10
 _COLUMNS: Final = "consumer VARCHAR(64), account VARCHAR(64), version BIGINT"

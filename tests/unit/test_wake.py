@@ -33,7 +33,7 @@ def bell() -> Bell:
 
 @pytest.fixture
 def wake(bell: Bell) -> Iterator[Wake]:
-    store: Any = SimpleNamespace(can_notify=True, notifier=lambda channel: bell)
+    store: Any = SimpleNamespace(can_notify=True, notifier=lambda channel, sender: bell)
     wake = Wake(store, DEFAULT_OUTBOX)
     yield wake
     wake.close()

@@ -1,5 +1,6 @@
 """The consume record as values, and the decisions that need nothing else."""
 
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, IntEnum
@@ -135,6 +136,7 @@ def judge(
 
 # -- between messages, rows and records ----------------------------------------------------------------
 
+_UNSTORABLE: Final = re.compile("[\0\ud800-\udfff]")
 _LIMITS: Final = {"event_type": 128, "tenant_id": 255, "topic": 255, "ordering_key": 520}
 
 
@@ -167,14 +169,10 @@ def columns_of(message: Message) -> dict[str, Any]:
 def check_storable(message: Message) -> None:
     """Raises UnreadableMessage for a message that no record could hold: it is poison, not worth a retry."""
     for name, value in columns_of(message).items():
-        if isinstance(value, str) and not all(map(_storable, value)):
+        if isinstance(value, str) and _UNSTORABLE.search(value):
             raise UnreadableMessage(f"attribute {name} contains a control character or a lone surrogate")
         if isinstance(value, str) and len(value) > _LIMITS[name]:
             raise UnreadableMessage(f"attribute {name} is longer than {_LIMITS[name]} characters")
-
-
-def _storable(character: str) -> bool:
-    return character != "\0" and not "\ud800" <= character <= "\udfff"
 
 
 def record_of(row: Any, store: Store) -> Record:

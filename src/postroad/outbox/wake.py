@@ -6,6 +6,7 @@ relays' polling is always there.
 
 import threading
 from collections.abc import Callable, Iterator
+from uuid import uuid4
 
 from postroad.stores.base import Store
 from postroad.stores.tables import OutboxTable
@@ -20,6 +21,8 @@ _REST = 0.005
 class Wake:
     def __init__(self, store: Store, table: OutboxTable) -> None:
         self._store, self._table = store, table
+        self.name = uuid4().hex
+        """Sent along with notifications, so that a relay that is told here need not be told by them again."""
         self._listeners: set[Callable[[], None]] = set()
         self._wanted = threading.Event()
         self._unseen = False
@@ -63,7 +66,7 @@ class Wake:
 
     def _run(self) -> None:
         """One notification serves all commits since the last: that is the coalescing."""
-        notifier = self._store.notifier(self._table.channel)
+        notifier = self._store.notifier(self._table.channel, self.name)
         later: Iterator[float] = iter(())
         try:
             while not self._closed.is_set():

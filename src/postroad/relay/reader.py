@@ -66,7 +66,7 @@ class DueReader:
     ) -> Look:
         """What can be sent to the wanted topics. Only a full round through all keys may find nothing: a
         thousand parked keys, or keys of a topic that is out, must not hide the one behind them."""
-        begun = {shard: self._after.get(shard, "") for shard in epochs}
+        begun = dict(self._after)
         started_over: set[int] = set()
         ahead = sorted(epochs)
         while ahead and pages > 0:
@@ -85,7 +85,7 @@ class DueReader:
                 "read_due",
                 outbox=self._outbox,
                 shards=list(shards),
-                after=[self._after.get(shard, "") for shard in shards],
+                after=[self._after.get(shard, "") for shard in shards] if self._after else [],
                 depth=depth,
                 most=self._batch,
             )
@@ -104,15 +104,16 @@ class DueReader:
         for row in rows:
             seen.setdefault(row.shard, set()).add(row.ordering_key)
         ahead = []
-        for shard in shards:
-            keys = seen.get(shard, ())
+        # Those without a cursor in which nothing was found are at their end already.
+        for shard in sorted(seen.keys() | self._after.keys() & set(shards)):
+            keys, from_key = seen.get(shard, ()), begun.get(shard, "")
             if len(keys) >= depth:
                 self._after[shard] = max(keys)
-                if not (shard in started_over and self._after[shard] >= begun[shard]):
+                if not (shard in started_over and self._after[shard] >= from_key):
                     ahead.append(shard)
             else:
                 self._after.pop(shard, None)
-                if begun[shard] and shard not in started_over:
+                if from_key and shard not in started_over:
                     started_over.add(shard)
                     ahead.append(shard)
         return ahead

@@ -6,7 +6,7 @@ import math
 import os
 import random
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from postroad.brokers.base import Broker, Confirmed, Outcome, Refused, Unavailable
 from postroad.clock import Clock, SystemClock
 from postroad.errors import BrokerError, ConfigurationError, StoreBusy, StoreError
+from postroad.outbox.wake import Wake
 from postroad.relay.adoption import Adoption
 from postroad.relay.breaker import Breaker
 from postroad.relay.leases import ShardLeases
@@ -61,12 +62,12 @@ class RelayStatistics:
 
 _serial = count(1)
 
-Listen = Callable[[Callable[[], None]], Callable[[], None]]
-"""How to be told of commits in this process: takes what to call, returns what ends it."""
-
 
 class Relay:
-    """Usable alone: `Relay(open_store(url), connect_broker(url))`, then `run(stop)`."""
+    """Usable alone: `Relay(open_store(url), connect_broker(url))`, then `run(stop)`.
+
+    `wake` is that of an outbox in this process: it tells of commits sooner than the database can.
+    """
 
     def __init__(
         self,
@@ -78,7 +79,7 @@ class Relay:
         clock: Clock | None = None,
         randomness: random.Random | None = None,
         name: str = "",
-        listen: Listen | None = None,
+        wake: Wake | None = None,
     ) -> None:
         self.options = options or RelayOptions()
         self.name = name or f"{socket.gethostname()}:{os.getpid()}:{next(_serial)}"
@@ -91,13 +92,13 @@ class Relay:
         self.wakeup = Wakeup(self._clock, self.options.poll)
         self.breaker = Breaker(self._clock, randomness)
         self.statistics = RelayStatistics()
-        self._listen = listen
+        self._wake = wake
         self._reader = DueReader(store, outbox, self.options.batch)
         self._adoption = Adoption(store, outbox) if outbox.adopted else None
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until told to stop; then the batch in hand is settled and the leases are handed back."""
-        unlisten = self._listen(self.wakeup.set) if self._listen else None
+        unlisten = self._wake.listen(self.wakeup.set) if self._wake else None
         watching = asyncio.create_task(self._watch())
         stopping = asyncio.create_task(self._wake_on(stop))
         failures = 0
@@ -113,10 +114,7 @@ class Relay:
                     # Not the wake-up's wait: busy writers would end it at once, and this would be a hot loop.
                     await self._pause(stop, min(0.05 * 2 ** min(failures, 16), _LONGEST_STORE_PAUSE))
                     continue
-                if progress:
-                    self.wakeup.busy()
-                else:
-                    await self.wakeup.wait(self.options.poll)
+                await self.wakeup.wait_after(progress, self.options.batch)
         finally:
             if unlisten:
                 unlisten()
@@ -196,7 +194,9 @@ class Relay:
 
     async def _mark(self, confirmed: Sequence[Due], refused: Sequence[tuple[Due, Refused]]) -> None:
         marked = 0
-        async with self._store.transaction() as connection:
+        # A single statement needs no BEGIN and COMMIT around it, which would be two round trips more.
+        writing = self._store.transaction() if refused else self._store.statement()
+        async with writing as connection:
             if confirmed:
                 sent = await self._store.execute(
                     connection,
@@ -290,7 +290,8 @@ class Relay:
         """Wake-ups from outside. Polling goes on without them, but they are worth another try."""
         while True:
             try:
-                return await self._store.watch(self._outbox.channel, self.wakeup.set)
+                told_already = self._wake.name if self._wake else ""
+                return await self._store.watch(self._outbox.channel, self.wakeup.set, told_already)
             except (StoreError, SQLAlchemyError) as error:
                 log.debug("watching %s broke off: %s", self._outbox.name, describe(error))
             await self._clock.sleep(_WATCH_AGAIN)

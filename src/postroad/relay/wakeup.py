@@ -5,6 +5,7 @@ import asyncio
 from postroad.clock import Clock
 
 _SHORTEST_PAUSE = 0.02
+_BREATH = 0.003
 
 
 class Wakeup:
@@ -26,14 +27,14 @@ class Wakeup:
             # The loop is closed: nobody waits any more, and the writer who called must not suffer for it.
             pass
 
-    def busy(self) -> None:
-        """Something was found: the next pause is short again."""
-        self._pause = _SHORTEST_PAUSE
-
-    async def wait(self, at_most: float) -> None:
+    async def wait_after(self, found: int, full: int) -> None:
+        """After a look that found so many; `full` of them, and there is more."""
+        # After a few there is hardly more: what was just sent is handled sooner if we do not look again right now.
+        pause = _BREATH if found else min(self._pause, self._longest)
+        self._pause = _SHORTEST_PAUSE if found else self._pause * 2
+        if found >= full:
+            return
         self._loop = asyncio.get_running_loop()
-        pause = min(self._pause, at_most)
-        self._pause = min(self._pause * 2, self._longest)
         try:
             await self._clock.wait_for(self._event.wait(), pause)
             self._pause = _SHORTEST_PAUSE

@@ -4,7 +4,7 @@ import asyncio
 import json
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -110,6 +110,10 @@ class Store:
             async with self.engine.begin() as connection:
                 yield connection
 
+    def statement(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        """For a single statement that changes something, and is a transaction by itself."""
+        return self.transaction()
+
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncConnection]:
         """For reading only; on SQLite it does not take the write lock."""
@@ -139,13 +143,13 @@ class Store:
 
     # -- wake-ups ------------------------------------------------------------------------------------
 
-    def notifier(self, channel: str) -> "Notifier":
-        """For the writing process; used from one thread of its own."""
+    def notifier(self, channel: str, sender: str) -> "Notifier":
+        """For the writing process, which says who it is; used from one thread of its own."""
         return Notifier()
 
-    async def watch(self, channel: str, wake: Callable[[], None]) -> None:
-        """For the relay: calls `wake` when something may have been written. Runs until cancelled, or returns
-        at once where the database has no way to tell."""
+    async def watch(self, channel: str, wake: Callable[[], None], but_from: str = "") -> None:
+        """For the relay: calls `wake` when something may have been written, but not if `but_from` says so, who
+        has told it already. Runs until cancelled, or returns at once where the database has no way to tell."""
 
     # -- values --------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
@@ -60,6 +60,9 @@ class FaultyStore(_Wrapped):
                 raise StoreUnavailable("The connection broke before the commit.")
         if fate == "lost_commit":
             raise StoreUnavailable("The connection broke after the commit.")
+
+    def statement(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        return self.transaction()  # where the fates of a commit can be played
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncConnection]:

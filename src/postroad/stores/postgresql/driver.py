@@ -1,7 +1,7 @@
 """PostgreSQL through psycopg 3."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 from sqlalchemy import event
@@ -41,20 +41,23 @@ class PostgreSQL(Store):
             await connection.exec_driver_sql("SELECT pg_advisory_xact_lock(7078843)")
             yield connection
 
+    def statement(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        return self.reading()  # which commits each statement by itself
+
     def list_in(self, values: list[Any]) -> object:
         # As text, which the statements cast: the driver's own arrays take many times longer to write, and the
         # relay sends several with every read.
         return "{" + ",".join(map(_element, values)) + "}"
 
-    def notifier(self, channel: str) -> Notifier:
+    def notifier(self, channel: str, sender: str) -> Notifier:
         from postroad.stores.postgresql.notify import PostgreSQLNotifier  # needs the driver
 
-        return PostgreSQLNotifier(self.url, channel)
+        return PostgreSQLNotifier(self.url, channel, sender)
 
-    async def watch(self, channel: str, wake: Callable[[], None]) -> None:
+    async def watch(self, channel: str, wake: Callable[[], None], but_from: str = "") -> None:
         from postroad.stores.postgresql.notify import watch  # needs the driver
 
-        await watch(self.url, channel, wake, self.clock)
+        await watch(self.url, channel, wake, but_from, self.clock)
 
     def code_of(self, error: BaseException) -> str:
         origin = getattr(error, "orig", None) or error

@@ -17,8 +17,9 @@ _PAUSE = 1.0
 
 
 class PostgreSQLNotifier(Notifier):
-    def __init__(self, url: URL, channel: str) -> None:
-        self._url, self._channel = url, channel
+    def __init__(self, url: URL, channel: str, sender: str) -> None:
+        self._url = url
+        self._statement = sql.SQL("NOTIFY {}, {}").format(sql.Identifier(channel), sql.Literal(sender))
         self._connection: psycopg.Connection | None = None
         self._not_before = 0.0
 
@@ -28,7 +29,7 @@ class PostgreSQLNotifier(Notifier):
         try:
             if self._connection is None:
                 self._connection = psycopg.connect(_conninfo(self._url), autocommit=True, connect_timeout=5)
-            self._connection.execute(sql.SQL("NOTIFY {}").format(sql.Identifier(self._channel)))
+            self._connection.execute(self._statement)
         except psycopg.Error:
             # The relays find the event by polling; do not hammer a database that is in trouble.
             self.close()
@@ -40,7 +41,7 @@ class PostgreSQLNotifier(Notifier):
             self._connection = None
 
 
-async def watch(url: URL, channel: str, wake: Callable[[], None], clock: Clock) -> None:
+async def watch(url: URL, channel: str, wake: Callable[[], None], but_from: str, clock: Clock) -> None:
     while True:
         try:
             connection = await psycopg.AsyncConnection.connect(_conninfo(url), autocommit=True, connect_timeout=5)
@@ -48,8 +49,9 @@ async def watch(url: URL, channel: str, wake: Callable[[], None], clock: Clock) 
                 await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
                 # What was notified while we were away is lost: look for ourselves.
                 wake()
-                async for _ in connection.notifies():
-                    wake()
+                async for notification in connection.notifies():
+                    if notification.payload != but_from:
+                        wake()
         except psycopg.Error as error:
             log.debug("listening on %s broke off (%s); polling goes on", channel, type(error).__name__)
         await clock.sleep(_PAUSE)

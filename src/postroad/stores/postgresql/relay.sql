@@ -21,15 +21,25 @@ SELECT count(*) AS alive FROM {workers}
  WHERE kind = 'relay' AND detail = :outbox_name AND seen_at > clock_timestamp() - make_interval(secs => :ttl);
 
 -- name: read_due
--- Key heads by skip-scan: one index probe per key, however long its backlog. A head that is parked or waits for
--- its next attempt holds back its key and is still listed, so that the reader's cursor passes it.
-WITH RECURSIVE heads AS (
+-- Shards with something unsent, then their key heads, both by skip-scan: one index probe for each, however long the
+-- backlog. A head that is parked or waits for its next attempt holds back its key and is still listed, so that the
+-- reader's cursor passes it.
+WITH RECURSIVE waiting AS (
+  (SELECT d.{shard} AS shard FROM {delivery} d
+    WHERE d.{state} NOT IN ('SENT', 'SKIPPED') AND d.{shard} >= 0 ORDER BY d.{shard} LIMIT 1)
+  UNION ALL
+  SELECT n.shard FROM waiting w
+    CROSS JOIN LATERAL (
+      SELECT d.{shard} AS shard FROM {delivery} d
+       WHERE d.{state} NOT IN ('SENT', 'SKIPPED') AND d.{shard} > w.shard ORDER BY d.{shard} LIMIT 1) n
+), heads AS (
   SELECT s.shard, 1 AS depth, n.ordering_key, n.due
-    FROM unnest(CAST(:shards AS smallint[]), CAST(:after AS text[])) AS s(shard, after)
+    FROM waiting w
+    JOIN unnest(CAST(:shards AS smallint[]), CAST(:after AS text[])) AS s(shard, after) ON s.shard = w.shard
     CROSS JOIN LATERAL (
       SELECT d.{ordering_key} AS ordering_key,
              d.{state} <> 'FAILED' AND COALESCE(d.{next_attempt_at} <= clock_timestamp(), true) AS due FROM {delivery} d
-       WHERE d.{shard} = s.shard AND d.{state} NOT IN ('SENT', 'SKIPPED') AND d.{ordering_key} > s.after
+       WHERE d.{shard} = s.shard AND d.{state} NOT IN ('SENT', 'SKIPPED') AND d.{ordering_key} > COALESCE(s.after, '')
        ORDER BY d.{ordering_key}, d.{delivery_version} LIMIT 1) n
   UNION ALL
   SELECT h.shard, h.depth + 1, n.ordering_key, n.due

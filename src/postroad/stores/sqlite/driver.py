@@ -51,7 +51,7 @@ class SQLite(Store):
     def time_in(self, value: datetime) -> object:
         return value.astimezone(UTC).strftime(_TIME_FORMAT)
 
-    async def watch(self, channel: str, wake: Callable[[], None]) -> None:
+    async def watch(self, channel: str, wake: Callable[[], None], but_from: str = "") -> None:
         """`data_version` changes when another connection has committed; asking costs a few microseconds."""
         async with self.engine.connect() as connection:
             await connection.execution_options(postroad_read_only=True)

@@ -18,14 +18,21 @@ UPDATE {shards} SET owner = NULL, token = NULL, expires_at = NULL
 SELECT count(*) AS alive FROM {workers} WHERE kind = 'relay' AND detail = :outbox_name AND seen_at > postroad_in(-:ttl);
 
 -- name: read_due
--- Key heads by skip-scan: one index probe per key, however long its backlog. A head that is parked or waits for
--- its next attempt holds back its key and is still listed, so that the reader's cursor passes it.
-WITH RECURSIVE keys(shard, depth, ordering_key) AS (
+-- Shards with something unsent, then their key heads, both by skip-scan: one index probe for each, however long the
+-- backlog. A head that is parked or waits for its next attempt holds back its key and is still listed, so that the
+-- reader's cursor passes it.
+WITH RECURSIVE waiting(shard) AS (
+  SELECT min(d.{shard}) FROM {delivery} d WHERE d.{state} NOT IN ('SENT', 'SKIPPED')
+  UNION ALL
+  SELECT (SELECT min(d.{shard}) FROM {delivery} d WHERE d.{state} NOT IN ('SENT', 'SKIPPED') AND d.{shard} > w.shard)
+    FROM waiting w WHERE w.shard IS NOT NULL
+), keys(shard, depth, ordering_key) AS (
   SELECT s.value, 1, (
            SELECT d.{ordering_key} FROM {delivery} d
-            WHERE d.{shard} = s.value AND d.{state} NOT IN ('SENT', 'SKIPPED') AND d.{ordering_key} > a.value
+            WHERE d.{shard} = s.value AND d.{state} NOT IN ('SENT', 'SKIPPED') AND d.{ordering_key} > COALESCE(a.value, '')
             ORDER BY d.{ordering_key} LIMIT 1)
-    FROM json_each(:shards) s JOIN json_each(:after) a ON a.key = s.key
+    FROM json_each(:shards) s LEFT JOIN json_each(:after) a ON a.key = s.key
+   WHERE s.value IN (SELECT shard FROM waiting)
   UNION ALL
   SELECT k.shard, k.depth + 1, (
            SELECT d.{ordering_key} FROM {delivery} d

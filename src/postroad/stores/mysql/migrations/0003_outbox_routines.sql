@@ -76,9 +76,9 @@ BEGIN
   DECLARE first, last BIGINT;
   DECLARE at_end BOOLEAN DEFAULT FALSE;
   DECLARE places CURSOR FOR
-    SELECT s.shard, a.after
+    SELECT s.shard, COALESCE(a.after, '')
       FROM JSON_TABLE(a_shards, '$[*]' COLUMNS (n FOR ORDINALITY, shard SMALLINT PATH '$')) s
-      JOIN JSON_TABLE(a_after, '$[*]' COLUMNS (n FOR ORDINALITY, after VARCHAR(520) CHARSET utf8mb4 COLLATE utf8mb4_bin PATH '$')) a ON a.n = s.n
+      LEFT JOIN JSON_TABLE(a_after, '$[*]' COLUMNS (n FOR ORDINALITY, after VARCHAR(520) CHARSET utf8mb4 COLLATE utf8mb4_bin PATH '$')) a ON a.n = s.n
      -- Not EXISTS, which might become a join with the whole backlog.
      WHERE (SELECT d.unsent_shard FROM {delivery} d WHERE d.unsent_shard = s.shard LIMIT 1) IS NOT NULL;
   DECLARE CONTINUE HANDLER FOR NOT FOUND SET at_end = TRUE;
