@@ -120,7 +120,7 @@ class Subscriber:
                 # What waits behind something that went back must go back too, or it would be handled first.
                 await self._handling.give_all_back(self._lanes.drop(lane), wait)
         finally:
-            for lane in {item.lane for item in items}:
+            for lane in dict.fromkeys(item.lane for item in items):
                 self._lanes.done(lane)
 
     async def _settle(self, items: Sequence[Item]) -> dict[Hashable, float]:

@@ -34,7 +34,7 @@ class Database:
     def __init__(self, path: Path | None, clock: Clock) -> None:
         self.path = path
         self.clock = clock
-        self.listeners: set[asyncio.Event] = set()
+        self.listeners: list[asyncio.Event] = []
         """Set after every commit, here or in another process, that may have made something deliverable."""
         self._connection: sqlite3.Connection | None = None
         self._watcher: asyncio.Task[None] | None = None
@@ -62,7 +62,7 @@ class Database:
         return result
 
     def listen(self, listener: asyncio.Event) -> None:
-        self.listeners.add(listener)
+        self.listeners.append(listener)
         if self.path and not self._is_watched():
             self._watcher = asyncio.create_task(self._watch())
 

@@ -154,7 +154,8 @@ class EmbeddedReceiver:
 
     def _stop(self) -> None:
         self._closed = True
-        self._database.listeners.discard(self._wake)
+        if self._wake in self._database.listeners:
+            self._database.listeners.remove(self._wake)
         self._leases.drop(self._id)
         self._wake.set()
 

@@ -1,0 +1,172 @@
+"""The embedded broker as a server of its own, and the connections through which processes reach it."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from postroad.brokers.base import Broker, Change, Confirmed, Delivery, Flow, Outcome, Receiver, Refused, Topology, Unavailable
+from postroad.brokers.embedded.broker import EmbeddedBroker
+from postroad.errors import BrokerUnavailable
+from postroad.message import Message
+from proof.simulator.faults import RECEIVE, SEND, VERDICT
+from proof.simulator.process import Process
+from proof.simulator.time import LoopClock
+
+if TYPE_CHECKING:
+    from proof.simulator.world import World
+
+T = TypeVar("T")
+
+
+class Post:
+    """The server: it is never killed, but it may be out of reach."""
+
+    def __init__(self, world: "World") -> None:
+        self.world = world
+        self.away = False
+        self.process = Process("broker")
+        self.broker = EmbeddedBroker(None, LoopClock())
+        self.taken: list[Message] = []
+        """Everything it ever took, in that order."""
+
+    async def do(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Here, whatever becomes of the one who asked."""
+        doing = self.process.spawn(ask())
+        doing.add_done_callback(lambda task: task.cancelled() or task.exception())
+        done: T = await asyncio.shield(doing)
+        return done
+
+
+class Line:
+    """One process's connection. It is a Broker to the relay and the subscribers."""
+
+    def __init__(self, post: Post, process: Process) -> None:
+        self.post, self.process = post, process
+        self.features = post.broker.features
+        self.address = "simulated:"
+
+    async def send(self, batch: Sequence[Message]) -> Sequence[Outcome]:
+        world = self.post.world
+        self.process.require_life()
+        fault = world.fates.draw(SEND)
+        cut = world.random.randrange(len(batch)) if fault in ("lost", "unconfirmed", "refused") else len(batch)
+        what = f"send {len(batch)}"
+        with world.reaching(self.process, what, fault):
+            await self.process.step_outside(world.fates.latency())
+            if fault == "killed before":
+                self.process.die()
+            if fault == "frozen":
+                self.process.freeze(world.freeze_seconds())
+                await self.process.step_outside()
+            if self.post.away:
+                return [Unavailable("away")] * len(batch)
+            through = batch if fault in ("", "unconfirmed", "killed after", "frozen") else batch[:cut]
+            # The others of its key must not pass the one that was refused.
+            if fault == "refused":
+                through = [m for m in batch if m.wire_key != batch[cut].wire_key or batch.index(m) < cut]
+            outcomes = dict(zip((m.id for m in through), await self._deliver(through), strict=True))
+        with world.reaching(self.process, what, fault, done=True):
+            await self.process.step_outside()
+            if fault == "killed after":
+                self.process.die()
+        if fault == "unconfirmed":
+            outcomes = {m.id: outcomes[m.id] for m in batch[:cut]}
+        refused = {batch[cut].id: Refused("not today")} if fault == "refused" else {}
+        return [refused.get(m.id) or outcomes.get(m.id) or Unavailable(fault) for m in batch]
+
+    async def _deliver(self, batch: Sequence[Message]) -> Sequence[Outcome]:
+        outcomes = await self.post.do(lambda: self.post.broker.send(batch)) if batch else []
+        self.post.taken += [m for m, outcome in zip(batch, outcomes, strict=True) if isinstance(outcome, Confirmed)]
+        return outcomes
+
+    async def subscribe(self, subscription: str, flow: Flow) -> "Intake":
+        await self._reach()
+        return Intake(self, await self.post.do(lambda: self._subscribe(subscription, flow)))
+
+    async def _subscribe(self, subscription: str, flow: Flow) -> Receiver:
+        """On the server's side, which also notices when the one who asked is no more."""
+        receiver = await self.post.broker.subscribe(subscription, flow)
+        if self.process.alive:
+            self.process.at_death.append(receiver.abandon)
+        else:
+            receiver.abandon()
+        return receiver
+
+    async def apply(self, topology: Topology) -> Sequence[Change]:
+        await self._reach()
+        return await self.post.do(lambda: self.post.broker.apply(topology))
+
+    async def _reach(self) -> None:
+        await self.process.step_outside(self.post.world.fates.latency())
+        if self.post.away:
+            raise BrokerUnavailable("The broker is away.")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.post.broker, name)
+
+
+class Intake:
+    def __init__(self, line: Line, receiver: Receiver) -> None:
+        self._line, self._receiver = line, receiver
+
+    async def receive(self) -> Sequence[Delivery]:
+        line, world = self._line, self._line.post.world
+        await line._reach()
+        arrived = await line.post.do(lambda: self._receiver.receive())
+        fault = world.fates.draw(RECEIVE)
+        with world.reaching(line.process, f"receive {len(arrived)}", fault, done=True):
+            await line.process.step_outside(5.0 if fault == "late" else world.fates.latency())
+            if fault == "killed after":
+                line.process.die()
+        deliveries = [Parcel(line, delivery) for delivery in arrived]
+        if fault == "twice":
+            again = world.random.randrange(len(deliveries))
+            deliveries.insert(again, deliveries[again])
+        return deliveries
+
+    async def aclose(self) -> None:
+        await self._line.process.step_outside()
+        await self._line.post.do(self._receiver.aclose)
+
+
+class Parcel:
+    """A delivery; its verdict may get lost on the way to the broker, or the answer on the way back."""
+
+    def __init__(self, line: Line, delivery: Delivery) -> None:
+        self._line, self._delivery = line, delivery
+        self.topic, self.subscription, self.key = delivery.topic, delivery.subscription, delivery.key
+        self.attributes: Mapping[str, str] = delivery.attributes
+        self.data, self.attempt = delivery.data, delivery.attempt
+
+    async def ack(self) -> None:
+        await self._decide("ack", self._delivery.ack)
+
+    async def retry(self, after: float) -> None:
+        await self._decide("retry", lambda: self._delivery.retry(after))
+
+    async def dead(self, reason: str) -> None:
+        await self._decide("dead", lambda: self._delivery.dead(reason))
+
+    async def _decide(self, verdict: str, give: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        line, world = self._line, self._line.post.world
+        line.process.require_life()
+        fault = world.fates.draw(VERDICT)
+        with world.reaching(line.process, verdict, fault):
+            await line._reach()
+            if fault == "killed before":
+                line.process.die()
+            if fault == "frozen":
+                line.process.freeze(world.freeze_seconds())
+                await line.process.step_outside()
+            # Lost without a word: the broker will find out, and deliver it again.
+            await line.post.do((lambda: self._delivery.retry(0)) if fault == "lost" else give)
+        with world.reaching(line.process, verdict, fault, done=True):
+            await line.process.step_outside()
+            if fault == "killed after":
+                line.process.die()
+            if fault == "unanswered":
+                raise BrokerUnavailable("no answer")
+
+
+def as_broker(line: Line) -> Broker:
+    return line  # type: ignore[return-value]

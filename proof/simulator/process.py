@@ -1,0 +1,72 @@
+"""One life of one operating-system process. When it is killed, nothing of it reaches the outside any more."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextvars import Context, ContextVar, copy_context
+from typing import Any, NoReturn
+
+from proof.simulator.time import LoopClock
+
+current: ContextVar["Process | None"] = ContextVar("process", default=None)
+
+
+class Process:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.alive = True
+        self.clock = LoopClock()
+        self.tasks: dict[asyncio.Task[Any], None] = {}
+        """In the order in which they were started: the same in every run."""
+        self.at_death: list[Callable[[], None]] = []
+        """What the operating system does for the dead: sockets are closed."""
+        self._frozen_until = 0.0
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        context = copy_context()
+        context.run(current.set, self)
+        return asyncio.get_running_loop().create_task(work, context=context)
+
+    def freeze(self, seconds: float) -> None:
+        """As SIGSTOP does, until SIGCONT."""
+        self._frozen_until = max(self._frozen_until, asyncio.get_running_loop().time() + seconds)
+
+    async def step_outside(self, seconds: float = 0.0) -> None:
+        """Before anything that others could see: takes its time, and never happens in a dead process."""
+        await asyncio.sleep(seconds)
+        while self.alive and (frozen := self._frozen_until - asyncio.get_running_loop().time()) > 0:
+            await asyncio.sleep(frozen)
+        self.require_life()
+
+    def require_life(self) -> None:
+        if not self.alive:
+            raise asyncio.CancelledError
+
+    def die(self) -> NoReturn:
+        """Called from within; whoever else belongs to it gets no further than its next step outside."""
+        self.kill()
+        raise asyncio.CancelledError
+
+    def kill(self) -> None:
+        if not self.alive:
+            return
+        self.alive = False
+        for act in self.at_death:
+            act()
+        for task in tuple(self.tasks):
+            task.cancel()
+
+    async def buried(self) -> None:
+        if self.tasks:
+            await asyncio.wait(tuple(self.tasks))
+
+
+def belonging(loop: asyncio.AbstractEventLoop, work: Any, context: Context | None = None) -> "asyncio.Task[Any]":
+    """A task factory: each task belongs to the process that started it, and ends with it."""
+    task = asyncio.Task(work, loop=loop, context=context)
+    process = context.get(current) if context is not None else current.get()
+    if process is not None:
+        process.tasks[task] = None
+        task.add_done_callback(lambda task: process.tasks.pop(task, None))
+        if not process.alive:
+            task.cancel()
+    return task

@@ -1,0 +1,134 @@
+"""What is simulated: bookings with an event each, and three groups that keep books of what they saw."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import TYPE_CHECKING
+
+import msgspec
+from sqlalchemy import text
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from postroad.errors import BusinessError, StoreError
+from postroad.events import event
+from postroad.handlers import Registry
+from postroad.message import Message
+from postroad.outbox import Outbox
+from proof.simulator.faults import HANDLER
+
+if TYPE_CHECKING:
+    from proof.simulator.process import Process
+    from proof.simulator.world import World
+
+TABLES = (
+    "CREATE TABLE booking (event_id TEXT PRIMARY KEY, name TEXT UNIQUE, account TEXT)",
+    "CREATE TABLE effect (n INTEGER PRIMARY KEY AUTOINCREMENT, consumer_group TEXT, event_id TEXT, account TEXT,"
+    " version INTEGER)",
+)
+ACCOUNTS = ("ada", "bob", "cy")
+TRANSACTIONS = 8
+
+
+@event("sim.booking.made", topic="sim.booking.events", aggregate="account", key="account")
+class Made(msgspec.Struct, frozen=True):
+    account: str
+    name: str
+    unwelcome: bool = False
+    """The group `picky` will never take it."""
+
+
+@event("sim.note.taken", topic="sim.note.events", aggregate="note", key="account")
+class Noted(msgspec.Struct, frozen=True):
+    """What the group `plain` writes in answer, in the transaction of its handler."""
+
+    account: str
+    name: str
+
+
+class Writer:
+    """Writes until all is written. Whatever it was told about a commit, it tries until it knows."""
+
+    def __init__(self, world: "World", random: Random) -> None:
+        self._world, self._random = world, random
+        self.done = 0
+        """Transactions that are over, one way or the other; the next life goes on from here."""
+
+    async def run(self, process: "Process", outbox: Outbox) -> None:
+        while self.done < TRANSACTIONS:
+            try:
+                await self._transact(outbox, self.done)
+            except IntegrityError:
+                pass  # it was committed, although we were told otherwise
+            except (StoreError, SQLAlchemyError):
+                await process.clock.sleep(self._random.random())
+                continue
+            self.done += 1
+            await process.clock.sleep(self._random.random() * 2)
+
+    async def _transact(self, outbox: Outbox, number: int) -> None:
+        # The same number must mean the same transaction in every life of the writer.
+        plan = Random(f"{self._world.seed}/{number}")
+        accounts = [plan.choice(ACCOUNTS) for _ in range(plan.randint(1, 3))]
+        session = self._world.writer_store.session()
+        async with session:
+            await session.begin()
+            for n, account in enumerate(accounts):
+                await self._book(session, outbox, account, f"{number}.{n}", unwelcome=plan.random() < 0.1)
+            if plan.random() < 0.2:
+                async with session.begin_nested() as savepoint:
+                    await self._book(session, outbox, plan.choice(ACCOUNTS), f"{number}.never")
+                    await session.flush()
+                    await savepoint.rollback()
+            if plan.random() < 0.15:
+                await session.flush()
+                await session.rollback()
+                return
+            await session.commit()
+
+    async def _book(
+        self, session: AsyncSession, outbox: Outbox, account: str, name: str, *, unwelcome: bool = False
+    ) -> None:
+        added = outbox.add(session, Made(account, name, unwelcome), idempotency_key=name)
+        await session.execute(
+            text("INSERT INTO booking VALUES (:id, :name, :account)"),
+            {"id": str(added.id), "name": name, "account": account},
+        )
+
+
+def handlers(world: "World", process: "Process", outbox: Outbox) -> Registry:
+    registry = Registry()
+
+    async def note(session: AsyncSession, group: str, message: Message) -> None:
+        await session.execute(
+            text("INSERT INTO effect (consumer_group, event_id, account, version) VALUES (:group, :id, :account, :v)"),
+            {"group": group, "id": str(message.id), "account": message.ordering_key, "v": message.version},
+        )
+
+    def handling(group: str) -> Callable[..., Awaitable[None]]:
+        async def handle(event: Made, session: AsyncSession, message: Message) -> None:
+            fault = world.fates.draw(HANDLER)
+            with world.reaching(process, f"{group} handles {event.name}", fault):
+                if fault == "killed":
+                    process.die()
+                if fault == "slow":
+                    await asyncio.sleep(20)
+                if fault == "fails before":
+                    raise ConnectionError("the weather")
+                await note(session, group, message)
+                if group == "plain":
+                    outbox.add(session, Noted(event.account, event.name))
+                if fault == "fails after" or (group == "picky" and event.unwelcome):
+                    raise BusinessError("no, thank you") if event.unwelcome else ValueError("second thoughts")
+
+        return handle
+
+    registry.add("plain", Made, handling("plain"))
+    registry.add("picky", Made, handling("picky"), commit_every=3)
+
+    async def read_notes(events: list[Noted], session: AsyncSession, messages: list[Message]) -> None:
+        for message in messages:
+            await note(session, "reader", message)
+
+    registry.add("reader", Noted, read_notes, batch=4)
+    return registry

@@ -1,0 +1,309 @@
+"""One seed from beginning to end: two servers that relay and consume, one that writes, and everything that goes wrong."""
+
+import asyncio
+import contextlib
+import gc
+import shutil
+import sqlite3
+from collections import Counter
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from types import TracebackType
+from typing import Any
+
+from postroad.brokers.base import Subscription, Topology
+from postroad.codec.upcast import Upcasters
+from postroad.errors import StoreError
+from postroad.handlers import Bus
+from postroad.inbox import Inbox, RetryScheduler
+from postroad.operations import parked_ids, retry_events
+from postroad.outbox import Outbox
+from postroad.relay import Pruner, Relay, RelayOptions
+from postroad.retry import Backoff
+from postroad.stores.tables import DEFAULT_OUTBOX
+from postroad.subscriber import Subscriber, SubscriberOptions
+from proof.simulator.broker import Line, Post, as_broker
+from proof.simulator.database import Server, SimulatedStore
+from proof.simulator.faults import WORLD, Fates
+from proof.simulator.ledger import violations
+from proof.simulator.process import Process, belonging
+from proof.simulator.time import VirtualLoop
+from proof.simulator.workload import Writer, handlers
+
+LEAST_FAULTS = 50
+LEASE = 5.0
+ACK_DEADLINE = 6.0
+_LONGEST_STORM = 600.0
+_LONGEST_CALM = 400.0
+TOPOLOGY = Topology(
+    ("sim.booking.events", "sim.note.events"),
+    (
+        Subscription("sim.booking.events.plain", "sim.booking.events", ack_deadline=ACK_DEADLINE),
+        Subscription("sim.booking.events.picky", "sim.booking.events", ack_deadline=ACK_DEADLINE),
+        Subscription("sim.note.events.reader", "sim.note.events", ack_deadline=ACK_DEADLINE),
+    ),
+)
+
+
+@dataclass(slots=True)
+class Outcome:
+    seed: int
+    violations: list[str] = field(default_factory=list)
+    faults: Counter[str] = field(default_factory=Counter)
+    events: int = 0
+    sent: int = 0
+    seconds: float = 0.0
+    """Virtual."""
+    trace: list[str] = field(default_factory=list)
+    drawn: int = 0
+
+
+class World:
+    def __init__(
+        self,
+        seed: int,
+        stores: Sequence[SimulatedStore],
+        template: Path,
+        folder: Path,
+        *,
+        spared: Container[int] = (),
+        tracing: bool = False,
+        coverage: Any = None,
+    ) -> None:
+        self.seed = seed
+        self.random = Random(seed)
+        self.fates = Fates(Random(seed + 1), spared=spared)
+        self.trace: list[str] | None = [] if tracing else None
+        self.coverage = coverage
+        self.doing: dict[asyncio.Task[Any] | None, tuple[str, bool]] = {}
+        """What each task is about to do outside, or has done there without knowing it yet."""
+        self._path = folder / f"{seed}.db"
+        shutil.copyfile(template, self._path)
+        self._server = Server(self, self._path)
+        self._stores = stores
+        for store in stores:
+            store.server = self._server
+        self.writer_store = stores[2]
+        self.writer = Writer(self, Random(seed + 2))
+        self._lives: Counter[str] = Counter()
+        self._alive: dict[str, Process] = {}
+        self.fallen: list[str] = []
+
+    # -- what the others report ---------------------------------------------------------------------------
+
+    def reaching(self, process: Process, what: str, fault: str, *, done: bool = False) -> "_Step":
+        if self.trace is not None and (fault or not done):
+            moment = asyncio.get_running_loop().time()
+            told = f" ✗ {fault}" if fault else ""
+            self.trace.append(f"{moment:10.3f}  {process.name:<8} {'has done ' * done}{what}{told}")
+        return _Step(self, what, done)
+
+    def tell(self, who: str, what: str) -> None:
+        if self.trace is not None:
+            self.trace.append(f"{asyncio.get_running_loop().time():10.3f}  {who:<8} {what}")
+
+    def freeze_seconds(self) -> float:
+        """Longer than any lease."""
+        return LEASE * (1.1 + self.random.random())
+
+    # -- one run ------------------------------------------------------------------------------------------
+
+    def run(self) -> Outcome:
+        outcome = Outcome(self.seed)
+        loop = VirtualLoop()
+        loop.set_task_factory(belonging)  # type: ignore[arg-type]
+        loop.set_exception_handler(lambda loop, context: None)
+        # Collected in between, or its moment would depend on what ran before.
+        gc.disable()
+        try:
+            loop.run_until_complete(self._run(outcome))
+        finally:
+            outcome.seconds, outcome.faults, outcome.drawn = loop.time(), self.fates.happened, self.fates.drawn
+            outcome.trace = self.trace or []
+            for store in self._stores:
+                store._engine.sync_engine.dispose(close=False)
+            loop.close()
+            gc.collect()
+            gc.enable()
+            for left in self._path.parent.glob(f"{self._path.name}*"):
+                left.unlink()
+        return outcome
+
+    async def _run(self, outcome: Outcome) -> None:
+        self.post = Post(self)
+        await self.post.do(lambda: self.post.broker.apply(TOPOLOGY))
+        slots = [asyncio.create_task(self._keep_up(name, index)) for index, name in enumerate(("north", "south"))]
+        slots.append(asyncio.create_task(self._keep_writing()))
+        weather = asyncio.create_task(self._weather())
+        try:
+            await self._storm()
+            await self._calm(outcome)
+        finally:
+            weather.cancel()
+            for task in slots:
+                task.cancel()
+            await asyncio.wait([weather, *slots])
+            self.post.process.kill()
+            await self.post.process.buried()
+            self.post.broker._database._disconnect()
+        with contextlib.closing(sqlite3.connect(self._path)) as connection:
+            outcome.events = connection.execute("SELECT count(*) FROM booking").fetchone()[0]
+            outcome.sent = len(self.post.taken)
+            outcome.violations += [*self.fallen, *violations(connection, self.post.taken, ())]
+
+    async def _storm(self) -> None:
+        """Until all is written and enough went wrong."""
+        loop = asyncio.get_running_loop()
+        while loop.time() < _LONGEST_STORM and (self.fates.count < LEAST_FAULTS or self.writer.done < 8):
+            await asyncio.sleep(0.5)
+
+    async def _calm(self, outcome: Outcome) -> None:
+        """Nothing goes wrong any more: all that was written must come to its end."""
+        self.fates.calm = True
+        self._server.away = self.post.away = False
+        self.tell("world", "calm")
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _LONGEST_CALM
+        pause = 0.5
+        while left := await self._unfinished():
+            if loop.time() > deadline:
+                outcome.violations.append(f"lost: long after the last fault there is still {left}")
+                return
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.5, 20)
+
+    async def _unfinished(self) -> str:
+        if self.writer.done < 8:
+            return "something to write"
+        with contextlib.closing(sqlite3.connect(self._path)) as connection:
+            (unsent,) = connection.execute(
+                "SELECT count(*) FROM postroad_outbox WHERE state NOT IN ('SENT', 'SKIPPED')"
+            ).fetchone()
+        if unsent:
+            return f"{unsent} unsent events"
+        for subscription in TOPOLOGY.subscriptions:
+            depth = await self.post.broker.depth(subscription.name)
+            if depth.messages:
+                return f"{depth.messages} messages in {subscription.name}"
+        return ""
+
+    # -- processes ----------------------------------------------------------------------------------------
+
+    async def _keep_up(self, name: str, index: int) -> None:
+        while True:
+            process = self._born(name)
+            store = self._stores[index]
+            work = process.spawn(self._serve(process, store))
+            await self._until_death(process, store, work)
+
+    async def _keep_writing(self) -> None:
+        while True:
+            process = self._born("writer")
+            outbox = Outbox(self.writer_store, "sim", clock=process.clock, randomness=Random(self._seed_of(process)))
+            work = process.spawn(self.writer.run(process, outbox))
+            if not await self._until_death(process, self.writer_store, work):
+                return
+
+    def _born(self, name: str) -> Process:
+        self._lives[name] += 1
+        process = self._alive[name] = Process(f"{name}.{self._lives[name]}")
+        self.tell(process.name, "starts")
+        return process
+
+    def _seed_of(self, process: Process) -> str:
+        return f"{self.seed}/{process.name}"
+
+    async def _until_death(self, process: Process, store: SimulatedStore, work: asyncio.Task[Any]) -> bool:
+        """Whether it was killed, and not simply done."""
+        try:
+            await asyncio.wait([work])
+            killed = not process.alive
+            if not killed and (error := work.exception()):
+                # Nothing that goes wrong outside may end a process from within.
+                self.fallen.append(f"fell over: {process.name} ended with {error!r}")
+                killed = True
+        finally:
+            process.kill()
+            await process.buried()
+            store._engine.sync_engine.dispose(close=False)
+        if killed:
+            self.tell(process.name, "was killed")
+            await asyncio.sleep(self.random.random() * 3)
+        return killed
+
+    async def _serve(self, process: Process, store: SimulatedStore) -> None:
+        """What `Postroad.runner` starts, on this process's connections."""
+        chance = Random(self._seed_of(process))
+        line = as_broker(Line(self.post, process))
+        outbox = Outbox(store, "sim", clock=process.clock, randomness=chance)
+        inbox = Inbox(store, clock=process.clock, randomness=chance)
+        registry, upcasters = handlers(self, process, outbox), Upcasters()
+        relay = Relay(
+            store,
+            line,
+            options=RelayOptions(lease=LEASE, poll=2.0, batch=6, backoff=Backoff(attempts=4, base=1.0)),
+            clock=process.clock,
+            randomness=chance,
+            name=process.name,
+            wake=outbox.wakes[DEFAULT_OUTBOX],
+        )
+        options = SubscriberOptions(ack_deadline=ACK_DEADLINE, lock_ttl=LEASE, backoff=Backoff(attempts=9, base=0.5))
+        stop = asyncio.Event()
+        parts = [relay.run(stop)]
+        for group in registry.groups:
+            subscriber = Subscriber(
+                line, inbox, registry, upcasters, group, options=options, clock=process.clock, randomness=chance
+            )
+            parts.append(subscriber.run(stop))
+        parts.append(self._housekeeping(process, store, RetryScheduler(inbox, Bus(inbox, registry, upcasters))))
+        await asyncio.gather(*(process.spawn(part) for part in parts))
+
+    async def _housekeeping(self, process: Process, store: SimulatedStore, scheduler: RetryScheduler) -> None:
+        pruner = Pruner(store, DEFAULT_OUTBOX, retention=30.0)
+        while True:
+            await process.clock.sleep(10)
+            try:
+                await scheduler.run_once()
+                await pruner.run_once()
+                if parked := await parked_ids(store, (DEFAULT_OUTBOX,)):
+                    await retry_events(store, (DEFAULT_OUTBOX,), parked, actor="sim")
+            except StoreError:
+                pass
+
+    # -- what happens to all ------------------------------------------------------------------------------
+
+    async def _weather(self) -> None:
+        while not self.fates.calm:
+            await asyncio.sleep(1 + self.random.random() * 4)
+            fault = self.fates.draw(WORLD)
+            if fault:
+                self.tell("world", f"✗ {fault}")
+            if fault == "broker away":
+                self.post.away = True
+                await asyncio.sleep(self.random.random() * 8)
+                self.post.away = False
+            elif fault == "database away":
+                self._server.away = True
+                await asyncio.sleep(self.random.random() * 8)
+                self._server.away = False
+            elif fault == "clock jumps":
+                for process in self._alive.values():
+                    process.clock.skew += self.random.uniform(-3_600, 3_600)
+
+
+class _Step:
+    """`with world.reaching(…)`: so that whoever is killed can be found where it stood."""
+
+    __slots__ = ("_done", "_task", "_what", "_world")
+
+    def __init__(self, world: World, what: str, done: bool) -> None:
+        self._world, self._what, self._done = world, what, done
+        self._task = asyncio.current_task()
+
+    def __enter__(self) -> None:
+        self._world.doing[self._task] = (self._what, self._done)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._world.doing.pop(self._task, None)
