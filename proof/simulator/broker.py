@@ -4,7 +4,18 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from postroad.brokers.base import Broker, Change, Confirmed, Delivery, Flow, Outcome, Receiver, Refused, Topology, Unavailable
+from postroad.brokers.base import (
+    Broker,
+    Change,
+    Confirmed,
+    Delivery,
+    Flow,
+    Outcome,
+    Receiver,
+    Refused,
+    Topology,
+    Unavailable,
+)
 from postroad.brokers.embedded.broker import EmbeddedBroker
 from postroad.errors import BrokerUnavailable
 from postroad.message import Message
@@ -169,4 +180,4 @@ class Parcel:
 
 
 def as_broker(line: Line) -> Broker:
-    return line  # type: ignore[return-value]
+    return line

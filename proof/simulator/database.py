@@ -98,6 +98,8 @@ class Connection:
         fault = world.fates.draw(COMMIT if is_commit else STATEMENT)
         with world.reaching(process, what, fault):
             await process.step_outside(world.fates.latency())
+            if is_commit and fault in ("refused", "busy"):
+                self._roll_back()  # as databases do when they cannot commit
             self._suffer(fault, before=True)
             if sql == "BEGIN IMMEDIATE":
                 await self.server.lock(self)
@@ -166,6 +168,9 @@ class Connection:
             await self.statement("COMMIT", self.raw.commit)
 
     async def rollback(self) -> None:
+        self._roll_back()
+
+    def _roll_back(self) -> None:
         if self.open and self.raw.in_transaction:
             self.raw.rollback()
             self.server.unlock(self)

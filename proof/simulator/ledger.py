@@ -68,9 +68,7 @@ def _arrivals(taken: Sequence[Message]) -> dict[str, list[int]]:
 
 def _effects(connection: sqlite3.Connection) -> dict[str, list[int]]:
     order: dict[str, list[int]] = defaultdict(list)
-    for group, account, version in connection.execute(
-        "SELECT consumer_group, account, version FROM effect ORDER BY n"
-    ):
+    for group, account, version in connection.execute("SELECT consumer_group, account, version FROM effect ORDER BY n"):
         order[f"{group} {account}"].append(version)
     return order
 

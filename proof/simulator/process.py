@@ -34,7 +34,7 @@ class Process:
         """Before anything that others could see: takes its time, and never happens in a dead process."""
         await asyncio.sleep(seconds)
         while self.alive and (frozen := self._frozen_until - asyncio.get_running_loop().time()) > 0:
-            await asyncio.sleep(frozen)
+            await self.clock.sleep(frozen)
         self.require_life()
 
     def require_life(self) -> None:

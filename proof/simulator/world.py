@@ -1,4 +1,4 @@
-"""One seed from beginning to end: two servers that relay and consume, one that writes, and everything that goes wrong."""
+"""One seed from beginning to end: two processes that relay and consume, one that writes, and all that goes wrong."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,6 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from types import TracebackType
 from typing import Any
 
 from postroad.brokers.base import Subscription, Topology
@@ -30,7 +29,7 @@ from proof.simulator.faults import WORLD, Fates
 from proof.simulator.ledger import violations
 from proof.simulator.process import Process, belonging
 from proof.simulator.time import VirtualLoop
-from proof.simulator.workload import Writer, handlers
+from proof.simulator.workload import TRANSACTIONS, Writer, handlers
 
 LEAST_FAULTS = 50
 LEASE = 5.0
@@ -113,7 +112,7 @@ class World:
     def run(self) -> Outcome:
         outcome = Outcome(self.seed)
         loop = VirtualLoop()
-        loop.set_task_factory(belonging)  # type: ignore[arg-type]
+        loop.set_task_factory(belonging)
         loop.set_exception_handler(lambda loop, context: None)
         # Collected in between, or its moment would depend on what ran before.
         gc.disable()
@@ -156,8 +155,8 @@ class World:
     async def _storm(self) -> None:
         """Until all is written and enough went wrong."""
         loop = asyncio.get_running_loop()
-        while loop.time() < _LONGEST_STORM and (self.fates.count < LEAST_FAULTS or self.writer.done < 8):
-            await asyncio.sleep(0.5)
+        while loop.time() < _LONGEST_STORM and (self.fates.count < LEAST_FAULTS or self.writer.done < TRANSACTIONS):
+            await self.post.process.clock.sleep(0.5)
 
     async def _calm(self, outcome: Outcome) -> None:
         """Nothing goes wrong any more: all that was written must come to its end."""
@@ -175,7 +174,7 @@ class World:
             pause = min(pause * 1.5, 20)
 
     async def _unfinished(self) -> str:
-        if self.writer.done < 8:
+        if self.writer.done < TRANSACTIONS:
             return "something to write"
         with contextlib.closing(sqlite3.connect(self._path)) as connection:
             (unsent,) = connection.execute(
@@ -305,5 +304,5 @@ class _Step:
     def __enter__(self) -> None:
         self._world.doing[self._task] = (self._what, self._done)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         self._world.doing.pop(self._task, None)

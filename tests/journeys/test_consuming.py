@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from postroad.errors import BrokerUnavailable, BusinessError, StoreUnavailable
+from postroad.errors import BrokerError, BusinessError, StoreUnavailable
 from postroad.handlers import Registry
 from postroad.inbox import Inbox, Status
 from postroad.inbox.record import unpack
@@ -85,13 +85,13 @@ async def test_an_event_is_acknowledged_only_after_its_commit(database_url: str)
 
 @pytest.mark.spec("P10")
 async def test_a_crash_between_commit_and_acknowledgement_costs_a_duplicate_only(
-    database_url: str, caplog: pytest.LogCaptureFixture
+    database_url: str,
 ) -> None:
     async with bench(database_url) as b:
 
         class Lost(NotedDelivery):
             async def ack(self) -> None:
-                raise BrokerUnavailable("gone")
+                raise BrokerError("the receiver is closed")
 
         message = placed()
         await subscriber(b, handlers()).handle([Lost(message)])
@@ -99,7 +99,6 @@ async def test_a_crash_between_commit_and_acknowledgement_costs_a_duplicate_only
         assert await deliver(after_the_crash, [message]) == [("ack", 1)]
         assert await b.effects() == ["1/1"]
         assert after_the_crash.statistics.duplicates == 1
-        assert [record.getMessage() for record in caplog.records] == ["group receipts could not give its verdict: gone"]
 
 
 @pytest.mark.spec("T6", "P10")

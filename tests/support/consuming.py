@@ -11,6 +11,7 @@ from sqlalchemy import Column, Integer, MetaData, String, Table, insert, select,
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from postroad.brokers.base import Delivery
+from postroad.clock import Clock
 from postroad.codec.upcast import Upcasters
 from postroad.events import event
 from postroad.handlers import Registry
@@ -141,7 +142,13 @@ class NotedDelivery:
 
 
 def subscriber(
-    bench: Bench, registry: Registry, *, broker: Any = None, road: object = None, **options: Any
+    bench: Bench,
+    registry: Registry,
+    *,
+    broker: Any = None,
+    road: object = None,
+    clock: Clock | None = None,
+    **options: Any,
 ) -> Subscriber:
     options.setdefault("backoff", Backoff(attempts=3, base=60.0))
     return Subscriber(
@@ -151,6 +158,7 @@ def subscriber(
         Upcasters(),
         GROUP,
         options=SubscriberOptions(**options),
+        clock=clock,
         road=road,
     )
 

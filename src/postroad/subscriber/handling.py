@@ -4,13 +4,22 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Awaitable, Hashable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from functools import partial
 from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from postroad.clock import Clock
-from postroad.errors import BrokerError, LeaseLost, PostroadError, StoreBusy, StoreError, UnknownEventType
+from postroad.errors import (
+    BrokerError,
+    BrokerUnavailable,
+    LeaseLost,
+    PostroadError,
+    StoreBusy,
+    StoreError,
+    UnknownEventType,
+)
 from postroad.inbox import Acquired, AcquireState, Inbox, Lease, Status
 from postroad.inbox.inbox import conflict
 from postroad.inbox.record import RECHECK
@@ -66,7 +75,7 @@ class Handling:
         return waits
 
     async def give_back(self, item: Item, after: float) -> float:
-        await self._settle(item.delivery.retry(after))
+        await self._settle(partial(item.delivery.retry, after))
         return after
 
     async def give_all_back(self, items: Iterable[Item], after: float) -> None:
@@ -111,7 +120,7 @@ class Handling:
         match item:
             case Foreign():
                 self.statistics.skipped += 1
-                await self._settle(item.delivery.ack())
+                await self._settle(item.delivery.ack)
             case Poison():
                 await self._bury(item)
             case Ready():
@@ -165,11 +174,11 @@ class Handling:
     async def _handled(self, item: Ready) -> None:
         self._outages = 0
         self.statistics.handled += 1
-        await self._settle(item.delivery.ack())
+        await self._settle(item.delivery.ack)
 
     async def _duplicate(self, item: Ready | Poison) -> None:
         self.statistics.duplicates += 1
-        await self._settle(item.delivery.ack())
+        await self._settle(item.delivery.ack)
 
     async def _failed(self, item: Ready, error: Exception, failures: int, lease: Lease | None) -> float | None:
         """Recorded before the verdict, so that a crash in between costs a delivery and not the count."""
@@ -186,7 +195,7 @@ class Handling:
             case Retry(after=after):
                 return await self.give_back(item, after)
             case Ack():
-                await self._settle(item.delivery.ack())
+                await self._settle(item.delivery.ack)
             case Dead(reason=reason):
                 await self._dead(item, reason)
         return None
@@ -221,7 +230,7 @@ class Handling:
 
     async def _dead(self, item: Item, reason: str) -> None:
         self.statistics.dead += 1
-        await self._settle(item.delivery.dead(reason))
+        await self._settle(partial(item.delivery.dead, reason))
 
     def _outage(self, error: StoreError) -> float:
         """Not the message's fault: no attempt is burnt, and the wait grows while the trouble lasts."""
@@ -232,10 +241,18 @@ class Handling:
         # Spread out, so that all that were given back do not come again in the same moment.
         return wait * self._randomness.uniform(0.5, 1.0)
 
-    async def _settle(self, verdict: Awaitable[None]) -> None:
-        try:
-            await verdict
-        except BrokerError as error:
-            # The broker will deliver it again, and the record will tell.
-            if self._occasionally("broker"):
-                _log.warning("group %s could not give its verdict: %s", self._group, error)
+    async def _settle(self, give: Callable[[], Awaitable[None]]) -> None:
+        """Gives the verdict until the broker has it: for as long as we live, the message is ours, and its key waits."""
+        wait = _OUTAGE_WAIT
+        while True:
+            try:
+                return await give()
+            except BrokerUnavailable as error:
+                if self._occasionally("broker"):
+                    _log.warning("group %s could not give its verdict, and tries again: %s", self._group, error)
+                await self._clock.sleep(wait * self._randomness.uniform(0.5, 1.0))
+                wait = min(wait * 2, _LONGEST_OUTAGE_WAIT)
+            except BrokerError as error:
+                # The receiver is closed: the broker will deliver it to another, and the record will tell.
+                _log.debug("group %s could not give its verdict: %s", self._group, error)
+                return None

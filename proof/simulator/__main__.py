@@ -1,0 +1,139 @@
+"""`python -m proof.simulator`: many seeds, or one of them step by step."""
+
+import argparse
+import json
+import logging
+import os
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from proof.simulator.runs import simulator
+from proof.simulator.shrink import shrink
+from proof.simulator.world import LEAST_FAULTS, Outcome
+
+_CHUNK = 25
+_SEEDS = 5_000
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = _options(arguments)
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        # The order of sets of text differs from process to process; a seed must mean the same everywhere.
+        os.execve(
+            sys.executable,
+            [sys.executable, "-m", "proof.simulator", *(arguments if arguments is not None else sys.argv[1:])],
+            os.environ | {"PYTHONHASHSEED": "0"},
+        )
+    _be_quiet()
+    if options.seed is not None:
+        return _tell(options.seed, frozenset(options.spare), options.trace)
+    return _run_many(range(options.first, options.first + options.seeds), options.jobs, options.json)
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m proof.simulator", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=_SEEDS, help="how many")
+    parser.add_argument("--first", type=int, default=0, help="beginning with this one")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    parser.add_argument("--seed", type=int, help="only this one")
+    parser.add_argument("--spare", type=int, nargs="*", default=[], help="numbers of faults that shall not happen")
+    parser.add_argument("--trace", action="store_true", help="every step")
+    return parser.parse_args(arguments)
+
+
+def _be_quiet() -> None:
+    # What the code has to say about the faults is not news here.
+    logging.disable(logging.CRITICAL)
+    warnings.simplefilter("ignore")
+
+
+def run_chunk(seeds: range) -> list[Outcome]:
+    _be_quiet()
+    with simulator() as one:
+        return [one.run(seed) for seed in seeds]
+
+
+def _outcomes(seeds: range, jobs: int) -> Iterator[Outcome]:
+    chunks = [seeds[start : start + _CHUNK] for start in range(0, len(seeds), _CHUNK)]
+    if jobs == 1:
+        for chunk in chunks:
+            yield from run_chunk(chunk)
+        return
+    with ProcessPoolExecutor(jobs) as pool:
+        for outcomes in pool.map(run_chunk, chunks):
+            yield from outcomes
+
+
+def _run_many(seeds: range, jobs: int, figures: Path | None) -> int:
+    console = Console()
+    begun = time.monotonic()
+    progress = track(_outcomes(seeds, jobs), "simulating", len(seeds), console=console, disable=not console.is_terminal)
+    faults: Counter[str] = Counter()
+    failed: list[Outcome] = []
+    events = sent = 0
+    fewest = sys.maxsize
+    virtual = 0.0
+    for outcome in progress:
+        faults += outcome.faults
+        fewest = min(fewest, outcome.faults.total())
+        events, sent, virtual = events + outcome.events, sent + outcome.sent, virtual + outcome.seconds
+        if outcome.violations:
+            failed.append(outcome)
+    result = {
+        "seeds": len(seeds),
+        "faults": faults.total(),
+        "fewest faults of a seed": fewest,
+        "events": events,
+        "sent": sent,
+        "virtual seconds": round(virtual),
+        "seconds": round(time.monotonic() - begun, 1),
+        "failed seeds": [outcome.seed for outcome in failed],
+    }
+    if figures:
+        figures.write_text(json.dumps(result | {"by kind": dict(faults)}, indent=2) + "\n")
+    console.print(_table(result, faults))
+    for outcome in failed[:3]:
+        _tell(outcome.seed, None, trace=False)
+    return 1 if failed or fewest < LEAST_FAULTS else 0
+
+
+def _table(result: dict[str, object], faults: Counter[str]) -> Table:
+    table = Table("what", "figure", title="The real code on virtual time")
+    for name, figure in result.items():
+        table.add_row(name, f"{figure:,}" if isinstance(figure, int) else str(figure))
+    for fault, count in faults.most_common():
+        table.add_row(f"  {fault}", f"{count:,}")
+    return table
+
+
+def _tell(seed: int, spared: frozenset[int] | None, trace: bool) -> int:
+    """One seed; without `spared`, cut down to the faults that matter."""
+    console = Console(soft_wrap=True, highlight=False)
+    with simulator() as one:
+        outcome = one.run(seed, spared=spared or (), tracing=True)
+        if outcome.violations and spared is None:
+            spared = shrink(one, outcome)
+            outcome = one.run(seed, spared=spared, tracing=True)
+    steps = outcome.trace if trace else [step for step in outcome.trace if "✗" in step or "was killed" in step]
+    for step in steps:
+        console.print(step, markup=False)
+    for violation in outcome.violations or ["no promise was broken"]:
+        console.print(f"seed {seed}: {violation}", markup=False)
+    if outcome.violations:
+        spare = f" --spare {' '.join(map(str, sorted(spared)))}" if spared else ""
+        console.print(f"Again: python -m proof.simulator --seed {seed} --trace{spare}", markup=False)
+    return 1 if outcome.violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
