@@ -6,15 +6,15 @@ from random import Random
 from typing import Final
 
 STATEMENT: Final = {
-    "killed before": 0.6,
-    "killed after": 0.6,
-    "refused": 0.4,
-    "cut before": 0.4,
-    "cut after": 0.4,
-    "busy": 0.6,
-    "frozen": 0.3,
+    "killed before": 1.2,
+    "killed after": 1.2,
+    "refused": 1.0,
+    "cut before": 1.0,
+    "cut after": 1.0,
+    "busy": 1.5,
+    "frozen": 0.6,
 }
-COMMIT: Final = STATEMENT | {"killed before": 2.0, "killed after": 2.0, "cut before": 2.0, "cut after": 2.0}
+COMMIT: Final = STATEMENT | {"killed before": 3.0, "killed after": 3.0, "cut before": 4.0, "cut after": 4.0}
 SEND: Final = {"killed before": 4, "killed after": 4, "lost": 6, "unconfirmed": 8, "refused": 4, "frozen": 2}
 RECEIVE: Final = {"killed after": 2, "twice": 15, "late": 8}
 VERDICT: Final = {"killed before": 2, "killed after": 2, "lost": 8, "unanswered": 5, "frozen": 1}

@@ -1,6 +1,7 @@
 """Running seeds: what can be made once and used for all of them is."""
 
 import asyncio
+import gc
 import os
 import tempfile
 from collections.abc import Container, Iterator
@@ -24,6 +25,8 @@ class Simulator:
         self._template = folder / "template.sqlite"
         asyncio.run(_make_template(self._template))
         self._stores = [open_store() for _ in range(3)]
+        # What is here to stay need not be searched for garbage after every seed.
+        gc.freeze()
 
     def run(self, seed: int, *, spared: Container[int] = (), tracing: bool = False, coverage: Any = None) -> Outcome:
         return World(

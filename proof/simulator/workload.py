@@ -27,7 +27,7 @@ TABLES = (
     " version INTEGER)",
 )
 ACCOUNTS = ("ada", "bob", "cy")
-TRANSACTIONS = 8
+TRANSACTIONS = 5
 
 
 @event("sim.booking.made", topic="sim.booking.events", aggregate="account", key="account")
