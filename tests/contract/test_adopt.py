@@ -1,5 +1,6 @@
 """Outbox tables that were there before us: planned, altered, written by both sides, carried in order."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from uuid import uuid4
@@ -10,10 +11,14 @@ import pytest
 from postroad.errors import ConfigurationError
 from postroad.events import event
 from postroad.message import parse_id
+from postroad.operations import retry_events
+from postroad.relay import Pruner
+from postroad.retry import Backoff
 from postroad.stores import migrations, open_store
 from postroad.stores.adopt import AdoptionPlan, apply_adoption, plan_adoption
 from postroad.stores.base import Store
 from postroad.stores.tables import OutboxTable
+from postroad.testing import FaultyBroker
 from postroad.testing.office import Office
 
 TOPIC = "shop.order.events"
@@ -268,6 +273,56 @@ async def test_ids_of_any_form_are_marked_as_they_are(fresh: Store, seed: str) -
     assert sent[2:] == [parse_id(ids[2]), parse_id(ids[3])]
     assert len(set(sent)) == len(sent) == 4
     assert set(await office.states()) == {"SENT"}
+    office.outbox.close()
+
+
+@pytest.mark.parametrize("seed", ["marketplace"])
+async def test_ids_as_long_as_their_column_are_marked_retried_and_pruned(fresh: Store, seed: str) -> None:
+    await create(fresh, MARKETPLACE.replace("event_id        VARCHAR(64)", "event_id        VARCHAR(255)"))
+    ids = ["x" * 254 + last for last in "abc"]
+    async with fresh.transaction() as connection:
+        for number, event_id in enumerate(ids, 1):
+            await connection.exec_driver_sql(
+                "INSERT INTO outbox_events (id, event_id, event_type, aggregate_type, aggregate_id, payload,"
+                f" status, create_time, update_time) VALUES ({number}, '{event_id}', 'ORDER_PAID', 'order',"
+                f" {number}, '{{}}', 'NEW', '2025-01-01', '2025-01-01')"
+            )
+    plan = await plan_adoption(fresh, "outbox_events")
+    await apply_adoption(fresh, plan)
+    office = office_for(fresh, plan)
+    refusing = FaultyBroker(office.broker, refuse=lambda message: "no" if message.aggregate_id == "2" else None)
+    async with asyncio.timeout(60):
+        relay = await office.carry(refusing, backoff=Backoff(attempts=1))
+    assert (await office.states(), relay.statistics.parked) == (["SENT", "FAILED", "SENT"], 1)
+    await retry_events(fresh, [office.table], [ids[1]], actor="somebody")
+    await office.carry()
+    assert await office.states() == ["SENT"] * 3
+    assert len(office.broker.sent) == 3
+    await office.run("UPDATE {delivery} SET {published_at} = '2025-01-01'")
+    assert await Pruner(fresh, office.table, retention=1.0).run_once() == 3
+    assert not await office.rows()
+    office.outbox.close()
+
+
+@pytest.mark.parametrize("seed", ["framework", "marketplace", "lite"])
+async def test_a_large_backlog_of_others_is_sorted_in_batch_by_batch(
+    fresh: Store, seed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each in a short transaction of its own; what is sorted in is carried before the next batch comes."""
+    monkeypatch.setattr("postroad.relay.adoption._AT_ONCE", 3)
+    ddl = SEEDS[seed][1]
+    await create(fresh, ddl)
+    program = ForeignProgram(fresh, ddl, "1")
+    written = [await program.write() for _ in range(7)]
+    plan = await plan_adoption(fresh, program.table)
+    await apply_adoption(fresh, plan)
+    office = office_for(fresh, plan)
+    relay = office.relay()
+    carried = []
+    while settled := await relay.run_once():
+        carried.append(settled)
+    assert carried == [3, 3, 1]
+    assert [str(message.id) for message in office.broker.sent] == written
     office.outbox.close()
 
 

@@ -124,6 +124,47 @@ async def test_a_writer_that_waited_for_the_same_event_writes_nothing(office: Of
     assert [row.version for row in await office.rows()] == [1, 2]
 
 
+@pytest.mark.spec("P9")
+async def test_the_same_event_again_neither_uses_up_a_version_nor_gives_one_back(office: Office) -> None:
+    await office.post("a", idempotency_key="counted")
+    await office.post("a", idempotency_key="counted")
+    await office.post("a")
+    await office.post("a", idempotency_key="given", version=7)
+    await office.post("a")
+    for version in (7, 9, 20):
+        # Whatever version comes with it now: the event is there already.
+        await office.post("a", idempotency_key="given", version=version)
+    await office.post("a", idempotency_key="counted")
+    await office.post("a")
+    assert [row.version for row in await office.rows()] == [1, 2, 7, 8, 9]
+
+
+@pytest.mark.spec("P9")
+@pytest.mark.parametrize("store_kind", ["postgresql"])
+@pytest.mark.parametrize(("given", "following"), [(None, 3), (5, 6)])
+async def test_a_writer_that_waited_for_the_same_event_of_another_aggregate_leaves_the_count_whole(
+    office: Office, store_kind: str, given: int | None, following: int
+) -> None:
+    """An allocated number is free again. A given one is not undone: nobody knows where the counter stood."""
+    await office.post("b", "b")
+    async with office.store.session() as session, session.begin():
+        office.outbox.add(session, Posted("a"), idempotency_key="once")
+        await session.flush()
+        waiting = asyncio.create_task(office.post("b", idempotency_key="once", version=given))
+        await until_somebody_waits(office)
+    await waiting
+    await office.post("b")
+    assert [row.version for row in await office.rows()] == [1, 1, 2, following]
+
+
+async def until_somebody_waits(office: Office) -> None:
+    """For another's transaction, as PostgreSQL tells it."""
+    waiting = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    async with asyncio.timeout(20):
+        while not await office.query(waiting):
+            pass
+
+
 @pytest.mark.parametrize("store_kind", ["postgresql", "mariadb"])
 @pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ"])
 async def test_writers_of_different_aggregates_do_not_wait_for_each_other(

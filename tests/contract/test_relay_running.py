@@ -211,6 +211,22 @@ async def test_an_outage_of_the_database_ends_by_itself_and_tells_little(
     assert 5 < len(told) <= 12
 
 
+async def test_busy_writers_do_not_make_the_relay_hammer_a_database_in_trouble(office: Office) -> None:
+    """Each commit elsewhere is a wake-up; the pause after a failure is not for it to end, only for a stop."""
+    office.clock = clock = VirtualClock()
+    office.store = faulty = FaultyStore(office.store)
+    faulty.down = True
+    relay = office.relay()
+    async with running(relay):
+        for failures, pause in enumerate((0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0), 1):
+            await until(lambda failures=failures: faulty.refused == failures)
+            for _ in range(5):
+                relay.wakeup.set()
+                await clock.advance(pause * 0.19)
+            assert faulty.refused == failures
+            await clock.advance(pause * 0.05)
+
+
 async def test_a_database_error_of_any_kind_does_not_end_the_relay(
     office: Office, caplog: pytest.LogCaptureFixture
 ) -> None:

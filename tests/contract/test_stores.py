@@ -1,15 +1,19 @@
 """Every store passes the contract, and all of them speak through the same statements."""
 
 import asyncio
+from contextlib import AsyncExitStack
 from importlib import resources
+from urllib.parse import urlsplit
 from uuid import UUID
 
+import psycopg
 import pytest
+from sqlalchemy import text
 
 from postroad.errors import ConfigurationError, StoreBusy, StoreUnavailable
-from postroad.stores import STORES, open_store, queries
+from postroad.stores import STORES, Store, open_store, queries
 from postroad.testing.faulty_store import FaultyStore
-from postroad.testing.office import Office
+from postroad.testing.office import Office, Posted, opened
 from postroad.testing.store_contract import StoreContract
 
 
@@ -65,6 +69,46 @@ def test_a_database_that_is_away_is_unavailable(store_kind: str) -> None:
 
     with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1:1/nothing cannot be reached"):
         asyncio.run(ask())
+
+
+async def test_when_every_connection_is_in_use_the_store_is_busy_and_not_broken(store: Store) -> None:
+    """A relay or subscriber then waits and tries again, as with a deadlock; it does not die of it."""
+    pool = store.engine.pool
+    pool._timeout = 0.01
+    async with AsyncExitStack() as in_use:
+        for _ in range(pool.size() + pool._max_overflow):
+            await in_use.enter_async_context(store.reading())
+        with pytest.raises(StoreBusy, match=r"No connection to .* was free"):
+            await in_use.enter_async_context(store.reading())
+    async with store.reading() as connection:
+        await store.execute(connection, "migrations_applied")
+
+
+@pytest.mark.parametrize("store_kind", ["postgresql"])
+async def test_each_statement_sees_what_was_committed_before_it_whatever_the_servers_default(
+    store_kind: str, fresh_postgresql_url: str
+) -> None:
+    name = urlsplit(fresh_postgresql_url).path[1:]
+    with psycopg.connect(fresh_postgresql_url, autocommit=True) as admin:
+        admin.execute(f"ALTER DATABASE {name} SET default_transaction_isolation = 'repeatable read'")
+    store, other = open_store(fresh_postgresql_url), open_store(fresh_postgresql_url)
+    async with opened(store) as office:
+        writer = Office(other)
+        count = store.fill("SELECT count(*) FROM {versions}")
+        async with store.transaction() as connection, store.session() as session, session.begin():
+            assert (await connection.exec_driver_sql(count)).scalar() == 0
+            assert (await session.execute(text(count))).scalar() == 0
+            await writer.post("a")
+            assert (await connection.exec_driver_sql(count)).scalar() == 1
+            assert (await session.execute(text(count))).scalar() == 1
+        # Two writers of one aggregate: the later one waits for the counter, and then counts on from it.
+        async with store.session() as session, session.begin():
+            await session.execute(text(count))
+            await writer.post("a")
+            office.outbox.add(session, Posted("a"))
+        assert [row.version for row in await office.rows()] == [1, 2, 3]
+        writer.outbox.close()
+    await other.aclose()
 
 
 def test_parameters_are_restyled_for_each_driver() -> None:

@@ -174,6 +174,36 @@ async def test_a_handler_that_does_not_finish_in_time_is_rolled_back_and_given_b
         assert await b.effects() == ["1/1"]
 
 
+class LastMoment(SystemClock):
+    """What was waited for is done, but the time is up as well."""
+
+    async def wait_for(self, awaitable: Awaitable[Any], timeout: float) -> Any:
+        await awaitable
+        raise TimeoutError
+
+
+async def test_a_handler_that_finishes_in_the_last_moment_of_its_grace_has_finished(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with bench(sqlite_url) as b, broker() as wire:
+        started, stop = asyncio.Event(), asyncio.Event()
+
+        async def slow(event: OrderPlaced, session: AsyncSession) -> None:
+            started.set()
+            await stop.wait()
+            await write(event, session)
+
+        await send(wire, placed(1))
+        at_work = made(b, wire, slow)
+        monkeypatch.setattr(at_work, "_clock", LastMoment())
+        task = asyncio.create_task(at_work.run(stop))
+        await started.wait()
+        stop.set()
+        await asyncio.wait_for(task, 20)
+        assert await b.effects() == ["1/1"]
+        assert (await wire.depth(NAME)).messages == 0
+
+
 async def test_a_subscription_that_is_not_there_ends_the_run_with_the_brokers_error(sqlite_url: str) -> None:
     async with bench(sqlite_url) as b:
         wire = connect_broker("embedded:", clock=SystemClock())

@@ -163,11 +163,21 @@ class Relay:
             outcomes = [Unavailable(f"no confirmation within {self.options.publish_timeout:g} s")] * len(batch)
         except Exception as error:
             # An adapter shall not raise. If it does, the events are still here, and other topics must go on.
+            if len({_destination(run) for run in runs}) > 1:
+                return await self._send_apart(runs)
             if not isinstance(error, BrokerError):
                 log.exception("the adapter of %s failed", self._broker.address)
             outcomes = [Unavailable(describe(error))] * len(batch)
         rest = iter(outcomes)
         return [[next(rest) for _ in run] for run in runs]
+
+    async def _send_apart(self, runs: Sequence[Run]) -> list[Sequence[Outcome]]:
+        """Each topic by itself: then only the one at fault goes without."""
+        answers: dict[str, list[Sequence[Outcome]]] = {}
+        for topic in {_destination(run): None for run in runs}:
+            answers[topic] = await self._send([run for run in runs if _destination(run) == topic])
+        rest = {topic: iter(of_topic) for topic, of_topic in answers.items()}
+        return [next(rest[_destination(run)]) for run in runs]
 
     async def _settle(self, runs: Sequence[Run], outcomes: Sequence[Sequence[Outcome]]) -> int:
         confirmed: list[Due] = []

@@ -1,0 +1,81 @@
+"""When the relay looks again, told on a clock that stands still."""
+
+import asyncio
+
+import pytest
+
+from postroad.relay.wakeup import Wakeup
+from postroad.testing import VirtualClock
+
+FULL = 1_000
+LONGEST = 1.0
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+async def pause_after(wakeup: Wakeup, clock: VirtualClock, found: int) -> float:
+    """How long it waits if nobody wakes it."""
+    begun = clock.monotonic()
+    waiting = asyncio.create_task(wakeup.wait_after(found, FULL))
+    await clock.advance(0)
+    if (alarm := clock.next_alarm()) is not None:
+        await clock.advance(alarm - begun)
+    await waiting
+    return round(clock.monotonic() - begun, 6)
+
+
+async def test_after_a_full_batch_it_looks_again_at_once(clock: VirtualClock) -> None:
+    wakeup = Wakeup(clock, LONGEST)
+    assert await pause_after(wakeup, clock, FULL) == 0
+    assert await pause_after(wakeup, clock, FULL + 1) == 0
+
+
+async def test_after_a_few_it_takes_a_short_breath(clock: VirtualClock) -> None:
+    wakeup = Wakeup(clock, LONGEST)
+    breath = await pause_after(wakeup, clock, 1)
+    assert 0 < breath < await pause_after(Wakeup(clock, LONGEST), clock, 0)
+    assert await pause_after(wakeup, clock, FULL - 1) == breath
+
+
+async def test_while_nothing_comes_the_pause_doubles_up_to_the_longest(clock: VirtualClock) -> None:
+    wakeup = Wakeup(clock, LONGEST)
+    pauses = [await pause_after(wakeup, clock, 0) for _ in range(10)]
+    first = pauses[0]
+    assert pauses == [min(first * 2**n, LONGEST) for n in range(10)]
+    assert pauses[-1] == LONGEST
+    await pause_after(wakeup, clock, 1)
+    assert await pause_after(wakeup, clock, 0) == first
+
+
+async def test_a_wake_up_ends_the_pause_and_the_next_is_short_again(clock: VirtualClock) -> None:
+    wakeup = Wakeup(clock, LONGEST)
+    first = await pause_after(wakeup, clock, 0)
+    while await pause_after(wakeup, clock, 0) < LONGEST:
+        pass
+    begun = clock.monotonic()
+    waiting = asyncio.create_task(wakeup.wait_after(0, FULL))
+    await clock.advance(LONGEST / 2)
+    assert not waiting.done()
+    wakeup.set()
+    async with asyncio.timeout(20):
+        await waiting
+    assert clock.monotonic() == begun + LONGEST / 2
+    assert await pause_after(wakeup, clock, 0) == first
+
+
+async def test_a_wake_up_during_the_look_is_not_lost_and_serves_once(clock: VirtualClock) -> None:
+    wakeup = Wakeup(clock, LONGEST)
+    wakeup.set()
+    assert await pause_after(wakeup, clock, 0) == 0
+    assert await pause_after(wakeup, clock, 0) > 0
+
+
+def test_a_wake_up_after_the_loop_is_closed_hurts_nobody() -> None:
+    """The relay's loop may end before the last writer's thread does."""
+    clock = VirtualClock()
+    wakeup = Wakeup(clock, LONGEST)
+    asyncio.run(pause_after(wakeup, clock, 0))
+    wakeup.set()
