@@ -357,7 +357,7 @@ async def test_what_is_unsent_is_found_by_its_index(office: Office) -> None:
     """The index is partial, so the statements must repeat its condition letter by letter."""
     store, outbox = office.road.store, office.road.outboxes[0]
     reads = {"sqlite": "EXPLAIN QUERY PLAN ", "postgresql": "EXPLAIN "}[store.dialect]
-    values = {"shards": [1], "after": [""], "depth": 1, "most": 1}
+    values = {"shards": [1], "after": [""], "depth": 1, "most": 1, "inline": 1}
     async with store.transaction() as connection:
         if store.dialect == "postgresql":
             await connection.exec_driver_sql("SET LOCAL enable_seqscan = off")

@@ -46,7 +46,7 @@ async def backlog(office: Office, key: str, first: int, last: int, state: str = 
 async def cost_of_a_look(office: Office) -> int:
     """Of `read_due` over all shards: buffers on PostgreSQL, rows on MariaDB, machine steps on SQLite."""
     measure = {"postgresql": buffers, "mysql": rows_read, "sqlite": steps}[office.store.dialect]
-    asked = {"shards": list(range(SHARDS)), "after": [""] * SHARDS, "depth": 4, "most": 1_000}
+    asked = {"shards": list(range(SHARDS)), "after": [""] * SHARDS, "depth": 4, "most": 1_000, "inline": 16_000}
     values = {name: office.store.adapt(value) for name, value in asked.items()}
     # The first look after many rows were deleted steps over their remains once, and marks them for those after it.
     return min([await measure(office, office.store.sql("read_due", office.table), values) for _ in range(3)])

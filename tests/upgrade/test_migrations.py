@@ -9,9 +9,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from sqlalchemy import inspect
+from sqlalchemy import event, inspect
 
-from postroad.errors import SchemaMissing
+from postroad.errors import ConfigurationError, SchemaMissing
 from postroad.stores import Store, open_store
 from postroad.stores.migrations import all_migrations, migrate, pending, require_current, script
 from postroad.stores.tables import DEFAULT_OUTBOX, OutboxTable
@@ -71,6 +71,69 @@ async def test_a_process_that_has_migrated_and_runs_on_holds_nobody_up(store: St
     await other.aclose()
 
 
+class PowerCut(Exception):
+    pass
+
+
+async def test_a_migration_that_was_cut_off_after_any_of_its_statements_is_resumed(
+    store: Store, store_kind: str, database_url: str
+) -> None:
+    """Each run gets one change further and dies right after it, before it could note how far it came."""
+    engine = store.engine.sync_engine
+    runs, before = 0, None
+    while True:
+
+        def cut(connection: object, cursor: object, statement: str, *_: object) -> None:
+            if re.match(r"(--.*\n)*(CREATE|ALTER)", statement):
+                raise PowerCut
+
+        event.listen(engine, "after_cursor_execute", cut)
+        try:
+            await migrate(store, TABLES)
+            break
+        except PowerCut:
+            runs += 1
+        finally:
+            event.remove(engine, "after_cursor_execute", cut)
+        if store_kind != "mariadb":
+            # Nothing of it was kept: the schema changes with its transaction.
+            assert await shape(store) == {}
+            await migrate(store, TABLES)
+            break
+        after = await everything(store)
+        assert after != before
+        before = after
+    assert runs > (20 if store_kind == "mariadb" else 0)
+    assert await pending(store, TABLES) == []
+    async with store.reading() as connection:
+        names = {row.name for row in (await store.execute(connection, "migrations_applied")).rows}
+    assert not any(name.startswith("begun") for name in names)
+    for table in TABLES:
+        office = Office(store, table)
+        await office.post("a", "a")
+        await office.carry()
+        assert len(office.broker.sent) == 2
+        office.outbox.close()
+
+
+async def everything(store: Store) -> object:
+    """Also the routines and the rows that a migration writes."""
+    async with store.reading() as connection:
+        routines = await connection.exec_driver_sql(
+            "SELECT routine_name FROM information_schema.routines WHERE routine_schema = DATABASE() ORDER BY 1"
+        )
+        rows = await connection.exec_driver_sql("SELECT name, target FROM postroad_migration ORDER BY 1, 2")
+        return await shape(store), routines.fetchall(), rows.fetchall()
+
+
+async def test_a_table_of_somebody_else_is_not_taken_for_a_migration_cut_off(store: Store) -> None:
+    async with store.transaction() as connection:
+        await connection.exec_driver_sql("CREATE TABLE postroad_outbox (id INTEGER)")
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match="postroad db adopt postroad_outbox"):
+            await migrate(store, TABLES)
+
+
 async def shape(store: Store) -> dict[str, object]:
     """Tables, columns, keys and indexes, and that the add routine works."""
 
@@ -122,8 +185,8 @@ async def drop_everything(store: Store, kind: str) -> None:
             if kind == "sqlite":
                 await connection.exec_driver_sql(f"DROP VIEW {table}_add")
             else:
-                await connection.exec_driver_sql(f"DROP PROCEDURE {table}_add")
-                await connection.exec_driver_sql(f"DROP PROCEDURE {table}_due")
+                for routine in ("add", "due", "next"):
+                    await connection.exec_driver_sql(f"DROP PROCEDURE {table}_{routine}")
 
 
 def into_console(kind: str, url: str, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Removing what has been sent long ago. What is unsent, or parked for a person, is never touched."""
+"""Removing what was sent or skipped long ago. What is unsent, or parked for a person, is never touched."""
 
 from postroad.errors import ConfigurationError
 from postroad.stores.base import Store, id_text
@@ -20,14 +20,17 @@ class Pruner:
         """Removes everything that is old enough; how many events that was."""
         async with self._store.transaction() as connection:
             await self._store.execute(connection, "workers_forget", ttl=_WORKER_MEMORY)
+        return sum([await self._remove(old) for old in ("prunable", "prunable_skipped")])
+
+    async def _remove(self, old: str) -> int:
         removed = 0
         while True:
             async with self._store.transaction() as connection:
                 # Chosen once for both tables: two searches could disagree, and leave facts without delivery.
-                old = await self._store.execute(
-                    connection, "prunable", outbox=self._outbox, older_than=self._retention, most=self._batch
+                found = await self._store.execute(
+                    connection, old, outbox=self._outbox, older_than=self._retention, most=self._batch
                 )
-                ids = [id_text(row.event_id) for row in old.rows]
+                ids = [id_text(row.event_id) for row in found.rows]
                 if ids and self._outbox.append_only:
                     await self._store.execute(connection, "prune_facts", outbox=self._outbox, ids=ids)
                 if ids:

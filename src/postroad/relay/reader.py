@@ -1,21 +1,24 @@
 """What is due: for each key its oldest unsent events, in order, key after key through our shards."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, takewhile
 from typing import Any, Final
 
 import msgspec
 from sqlalchemy.engine import Row
 
-from postroad.message import OPTIONAL_ATTRIBUTES, Message, id_from_key, parse_id
+from postroad.message import OPTIONAL_ATTRIBUTES, SHARDS, Message, id_from_key, parse_id
+from postroad.relay.payloads import Payloads
 from postroad.retry import describe
 from postroad.stores.base import Store
 from postroad.stores.tables import OutboxTable
 
 _DEEPEST: Final = 500
 """Keys per shard in one read; MySQL stops a recursion at 1,000."""
+MOST_BYTES: Final = 16 * 1024 * 1024
+"""Payload in one look; a larger message goes alone."""
 _decode_attributes = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -60,6 +63,7 @@ class DueReader:
     def __init__(self, store: Store, outbox: OutboxTable, batch: int) -> None:
         self._store, self._outbox, self._batch = store, outbox, batch
         self._after: dict[int, str] = {}
+        self._payloads = Payloads(store, outbox, MOST_BYTES, most_rows=batch + SHARDS)
 
     async def read(
         self, epochs: dict[int, int], wanted: Callable[[str], bool] = lambda topic: True, pages: float = math.inf
@@ -74,7 +78,7 @@ class DueReader:
             depth = min(math.ceil(self._batch / len(ahead)), _DEEPEST)
             rows = await self._read_due(ahead, depth)
             ahead = self._move_on(ahead, rows, depth, begun, started_over)
-            if look := self._sort_out(rows, epochs, wanted):
+            if look := await self._sort_out(rows, epochs, wanted):
                 return look
         return Look()
 
@@ -88,6 +92,7 @@ class DueReader:
                 after=[self._after.get(shard, "") for shard in shards] if self._after else [],
                 depth=depth,
                 most=self._batch,
+                inline=self._payloads.inline,
             )
         return found.rows
 
@@ -118,37 +123,47 @@ class DueReader:
                     ahead.append(shard)
         return ahead
 
-    def _sort_out(self, rows: Sequence[Row[Any]], epochs: dict[int, int], wanted: Callable[[str], bool]) -> Look:
+    async def _sort_out(self, rows: Sequence[Row[Any]], epochs: dict[int, int], wanted: Callable[[str], bool]) -> Look:
         look = Look()
-        for (shard, _), group in groupby(rows, key=lambda row: (row.shard, row.ordering_key)):
+        chosen = self._payloads.within_bounds(list(self._sendable(rows, wanted)))
+        large = await self._payloads.fetch(chosen)
+        for of_key in chosen:
             run: list[Due] = []
-            for row in group:
-                # A head that waits or is parked is listed for the cursor only.
-                if row.event_id is None:
-                    continue
+            for row in of_key:
+                payload = large.get(row.event_id, row.payload)
+                if payload is None and row.size is not None:
+                    break  # gone since we looked: what comes after it waits for the next look
                 try:
-                    due = self._due(row, epochs[shard])
+                    run.append(self._due(row, payload, epochs[row.shard]))
                 except (ValueError, TypeError, msgspec.MsgspecError) as error:
                     if not run:
                         reason = f"the row is no message: {describe(error)}"
-                        look.unreadable.append(Unreadable(row.event_id, row.ordering_key, epochs[shard], reason))
+                        look.unreadable.append(Unreadable(row.event_id, row.ordering_key, epochs[row.shard], reason))
                     break
-                # Another topic has its own connection and its own outages: what goes there waits for the next
-                # look, when everything before it is confirmed.
-                if run and due.message.topic != run[0].message.topic:
-                    break
-                run.append(due)
-            if run and wanted(run[0].message.topic):
+            if run:
                 look.runs.append(run)
         return look
 
-    def _due(self, row: Row[Any], epoch: int) -> Due:
+    def _sendable(self, rows: Sequence[Row[Any]], wanted: Callable[[str], bool]) -> Iterator[Sequence[Row[Any]]]:
+        """Key by key, its next rows to one topic."""
+        for _, group in groupby(rows, key=lambda row: (row.shard, row.ordering_key)):
+            # A head that waits or is parked is listed for the cursor only.
+            of_key = [row for row in group if row.event_id is not None]
+            if of_key and wanted(self._topic(of_key[0])):
+                # Another topic has its own connection and its own outages: what goes there waits for the next
+                # look, when everything before it is confirmed.
+                first = self._topic(of_key[0])
+                yield list(takewhile(lambda row, first=first: self._topic(row) == first, of_key))  # type: ignore[misc]
+
+    def _topic(self, row: Row[Any]) -> str:
+        return row.topic or self._outbox.topic
+
+    def _due(self, row: Row[Any], payload: Any, epoch: int) -> Due:
         extras = _decode_attributes(row.attributes) if row.attributes else {}
-        payload = row.payload
         message = Message(
             id=self._event_id(row.event_id),
             type=row.event_type,
-            topic=row.topic or self._outbox.topic,
+            topic=self._topic(row),
             aggregate_type=row.aggregate_type,
             aggregate_id=str(row.aggregate_id),
             version=row.version,

@@ -45,6 +45,10 @@ class Store:
     syntax: Syntax
     busy_codes: frozenset[str]
     missing_table_codes: frozenset[str]
+    ddl_commits = False
+    """Whether a change of the schema commits by itself, so that a migration can be left half done."""
+    there_already_codes: frozenset[str] = frozenset()
+    """What the database says to a statement of a migration that was done before."""
     can_notify = False
     pools_by_loop = True
     unreachable_cure = "Is it running?"

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from importlib import resources
 
 from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from postroad.errors import ConfigurationError, SchemaMissing
@@ -62,7 +63,7 @@ async def migrate(store: Store, outboxes: Sequence[OutboxTable]) -> list[Migrati
         done = await applied(store, connection)
         for migration in all_migrations(store, outboxes):
             if (migration.name, migration.target) not in done:
-                await _apply(store, connection, migration)
+                await _apply(store, connection, migration, resuming=(_begun(migration), migration.target) in done)
                 new.append(migration)
     return new
 
@@ -112,14 +113,35 @@ async def applied(store: Store, connection: AsyncConnection) -> set[tuple[str, s
     return {(row.name, row.target) for row in (await store.execute(connection, "migrations_applied")).rows}
 
 
-async def _apply(store: Store, connection: AsyncConnection, migration: Migration) -> None:
-    if migration.name.startswith("0002_outbox") and await store.has_table(connection, migration.target):
+async def _apply(store: Store, connection: AsyncConnection, migration: Migration, resuming: bool) -> None:
+    if migration.name.startswith("0002_outbox") and not resuming:
+        await _refuse_foreign_table(store, connection, migration)
+    if store.ddl_commits and not resuming:
+        # The first change commits this with it: if we die before the end, the next run knows that this one began.
+        await _record(store, connection, _begun(migration), migration.target)
+    for statement in for_driver(store, migration):
+        try:
+            await connection.exec_driver_sql(statement)
+        except DBAPIError as error:
+            if not (resuming and store.code_of(error) in store.there_already_codes):
+                raise
+    await _record(store, connection, migration.name, migration.target)
+    if store.ddl_commits:
+        await store.execute(connection, "migration_forget", name=_begun(migration), target=migration.target)
+
+
+async def _refuse_foreign_table(store: Store, connection: AsyncConnection, migration: Migration) -> None:
+    if await store.has_table(connection, migration.target):
         raise ConfigurationError(
             f"The table {migration.target} is there already and is not one of Postroad's. "
             f"Run: postroad db adopt {migration.target}"
         )
-    for statement in for_driver(store, migration):
-        await connection.exec_driver_sql(statement)
-    await store.execute(
-        connection, "migration_record", name=migration.name, target=migration.target, now=store.clock.now()
-    )
+
+
+async def _record(store: Store, connection: AsyncConnection, name: str, target: str) -> None:
+    await store.execute(connection, "migration_record", name=name, target=target, now=store.clock.now())
+
+
+def _begun(migration: Migration) -> str:
+    """Stands in the table of migrations while one is under way."""
+    return f"begun {migration.name}"

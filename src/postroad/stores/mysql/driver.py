@@ -32,6 +32,9 @@ class MySQL(Store):
     )
     busy_codes = frozenset({"1205", "1213"})
     missing_table_codes = frozenset({"1146", "1305"})
+    ddl_commits = True
+    # Table, column, index, row, routine.
+    there_already_codes = frozenset({"1050", "1060", "1061", "1062", "1304"})
 
     @asynccontextmanager
     async def migrating(self) -> AsyncIterator[AsyncConnection]:

@@ -23,7 +23,11 @@ SELECT count(*) AS alive FROM {workers}
  WHERE kind = 'relay' AND detail = :outbox_name AND seen_at > UTC_TIMESTAMP(6) - INTERVAL :ttl * 1000000 MICROSECOND;
 
 -- name: read_due
-CALL {due}(:shards, :after, :depth, :most);
+CALL {next}(:shards, :after, :depth, :most, :inline);
+
+-- name: read_payloads
+SELECT {event_id} AS event_id, {payload_out} AS payload FROM {outbox}
+ WHERE {event_id} IN (SELECT {id_in_list} FROM JSON_TABLE(:ids, '$[*]' COLUMNS (id VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$')) j);
 
 -- name: mark_sent
 -- Settle by lease, not by id alone: a slow relay must not undo what its successor did.
@@ -68,6 +72,11 @@ ON DUPLICATE KEY UPDATE version = COALESCE(GREATEST(version, :version), version 
 -- Never what is unsent, or parked for a person.
 SELECT d.{delivery_event_id} AS event_id FROM {delivery} d
  WHERE d.{state} = 'SENT' AND d.{published_at} < UTC_TIMESTAMP(6) - INTERVAL :older_than * 1000000 MICROSECOND
+ ORDER BY d.{published_at} LIMIT :most FOR UPDATE SKIP LOCKED;
+
+-- name: prunable_skipped
+SELECT d.{delivery_event_id} AS event_id FROM {delivery} d
+ WHERE d.{state} = 'SKIPPED' AND d.{published_at} < UTC_TIMESTAMP(6) - INTERVAL :older_than * 1000000 MICROSECOND
  ORDER BY d.{published_at} LIMIT :most FOR UPDATE SKIP LOCKED;
 
 -- name: prune_sent

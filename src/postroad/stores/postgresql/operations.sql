@@ -43,3 +43,8 @@ SELECT d.{delivery_event_id} AS event_id, {o}.{event_type} AS event_type, {o}.{t
 -- name: shards_free
 SELECT COUNT(*) AS shards FROM {shards}
  WHERE outbox = :outbox_name AND (token IS NULL OR expires_at <= clock_timestamp());
+
+-- name: outbox_skip
+-- Not SENT, because it was not; but the relay passes it, and its key goes on. From now on it is old, like what was sent.
+UPDATE {delivery} SET {state} = 'SKIPPED', {next_attempt_at} = NULL, {published_at} = clock_timestamp()
+ WHERE {delivery_event_id} = :event_id AND {state} IN ('FAILED', 'RETRY');

@@ -23,7 +23,7 @@ SELECT count(*) AS alive FROM {workers}
 -- name: read_due
 -- Shards with something unsent, then their key heads, both by skip-scan: one index probe for each, however long the
 -- backlog. A head that is parked or waits for its next attempt holds back its key and is still listed, so that the
--- reader's cursor passes it.
+-- reader's cursor passes it. A large payload is left out: the reader fetches as many as it can hold.
 WITH RECURSIVE waiting AS (
   (SELECT d.{shard} AS shard FROM {delivery} d
     WHERE d.{state} NOT IN ('SENT', 'SKIPPED') AND d.{shard} >= 0 ORDER BY d.{shard} LIMIT 1)
@@ -56,7 +56,9 @@ SELECT h.shard, h.ordering_key, r.*
   LEFT JOIN LATERAL (
     SELECT {o}.{event_id} AS event_id, d.{state} AS state, d.{attempts} AS attempts, {o}.{version} AS version,
            {o}.{topic} AS topic, {o}.{event_type} AS event_type, {o}.{aggregate_type} AS aggregate_type,
-           {o}.{aggregate_id} AS aggregate_id, {o}.{schema_version} AS schema_version, {payload_out} AS payload,
+           {o}.{aggregate_id} AS aggregate_id, {o}.{schema_version} AS schema_version,
+           octet_length({payload_out}) AS size,
+           CASE WHEN octet_length({payload_out}) <= :inline THEN {payload_out} END AS payload,
            {o}.{content_type} AS content_type, {o}.{tenant_id} AS tenant_id, {o}.{correlation_id} AS correlation_id,
            {o}.{causation_id} AS causation_id, {o}.{attributes} AS attributes, {o}.{occurred_at} AS occurred_at,
            {o}.{deliver_at} AS deliver_at
@@ -66,6 +68,10 @@ SELECT h.shard, h.ordering_key, r.*
      LIMIT GREATEST(1, :most / GREATEST(1, (SELECT count(*) FROM heads x WHERE x.due)))
   ) r ON true
  ORDER BY h.shard, h.ordering_key, r.version;
+
+-- name: read_payloads
+SELECT {event_id} AS event_id, {payload_out} AS payload FROM {outbox}
+ WHERE {event_id} IN (SELECT {id_in_list} FROM unnest(CAST(:ids AS text[])) AS j(id));
 
 -- name: mark_sent
 -- Settle by lease, not by id alone: a slow relay must not undo what its successor did.
@@ -106,9 +112,16 @@ DO UPDATE SET version = CASE WHEN CAST(:version AS bigint) IS NULL THEN {version
                              ELSE GREATEST({versions}.version, CAST(:version AS bigint)) END;
 
 -- name: prunable
--- Never what is unsent, or parked for a person.
+-- Never what is unsent, or parked for a person. now() and not clock_timestamp(): only a stable function can be looked up
+-- in the index.
 SELECT d.{delivery_event_id} AS event_id FROM {delivery} d
- WHERE d.{state} = 'SENT' AND d.{published_at} < clock_timestamp() - make_interval(secs => :older_than)
+ WHERE d.{state} = 'SENT' AND d.{published_at} < now() - make_interval(secs => :older_than)
+ ORDER BY d.{published_at} LIMIT :most
+   FOR UPDATE SKIP LOCKED;
+
+-- name: prunable_skipped
+SELECT d.{delivery_event_id} AS event_id FROM {delivery} d
+ WHERE d.{state} = 'SKIPPED' AND d.{published_at} < now() - make_interval(secs => :older_than)
  ORDER BY d.{published_at} LIMIT :most
    FOR UPDATE SKIP LOCKED;
 

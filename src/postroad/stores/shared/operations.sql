@@ -33,11 +33,6 @@ SELECT d.{state} AS state FROM {delivery} d WHERE d.{delivery_event_id} = :event
 UPDATE {delivery} SET {state} = 'NEW', {attempts} = 0, {next_attempt_at} = NULL
  WHERE {delivery_event_id} = :event_id AND {state} IN ('FAILED', 'RETRY');
 
--- name: outbox_skip
--- Not SENT, because it was not; but the relay passes it, and its key goes on.
-UPDATE {delivery} SET {state} = 'SKIPPED', {next_attempt_at} = NULL
- WHERE {delivery_event_id} = :event_id AND {state} IN ('FAILED', 'RETRY');
-
 -- name: outbox_counts
 -- Only what is unsent; the sent are too many to be counted.
 SELECT d.{state} AS state, COUNT(*) AS events, MIN({o}.{occurred_at}) AS oldest

@@ -20,7 +20,7 @@ SELECT count(*) AS alive FROM {workers} WHERE kind = 'relay' AND detail = :outbo
 -- name: read_due
 -- Shards with something unsent, then their key heads, both by skip-scan: one index probe for each, however long the
 -- backlog. A head that is parked or waits for its next attempt holds back its key and is still listed, so that the
--- reader's cursor passes it.
+-- reader's cursor passes it. A large payload is left out: the reader fetches as many as it can hold.
 WITH RECURSIVE waiting(shard) AS (
   SELECT min(d.{shard}) FROM {delivery} d WHERE d.{state} NOT IN ('SENT', 'SKIPPED')
   UNION ALL
@@ -55,7 +55,8 @@ WITH RECURSIVE waiting(shard) AS (
 SELECT h.shard, h.ordering_key, {o}.{event_id} AS event_id, d.{state} AS state, d.{attempts} AS attempts,
        {o}.{version} AS version, {o}.{topic} AS topic, {o}.{event_type} AS event_type,
        {o}.{aggregate_type} AS aggregate_type, {o}.{aggregate_id} AS aggregate_id,
-       {o}.{schema_version} AS schema_version, {payload_out} AS payload, {o}.{content_type} AS content_type,
+       {o}.{schema_version} AS schema_version, length({payload_out}) AS size,
+       CASE WHEN length({payload_out}) <= :inline THEN {payload_out} END AS payload, {o}.{content_type} AS content_type,
        {o}.{tenant_id} AS tenant_id, {o}.{correlation_id} AS correlation_id, {o}.{causation_id} AS causation_id,
        {o}.{attributes} AS attributes, {o}.{occurred_at} AS occurred_at, {o}.{deliver_at} AS deliver_at
   FROM heads h
@@ -65,6 +66,10 @@ SELECT h.shard, h.ordering_key, {o}.{event_id} AS event_id, d.{state} AS state, 
    AND d.{delivery_version} < h.version + MAX(1, :most / MAX(1, (SELECT count(*) FROM heads x WHERE x.due)))
   {join_facts}
  ORDER BY h.shard, h.ordering_key, d.{delivery_version};
+
+-- name: read_payloads
+SELECT {event_id} AS event_id, {payload_out} AS payload FROM {outbox}
+ WHERE {event_id} IN (SELECT value FROM json_each(:ids));
 
 -- name: mark_sent
 -- Settle by lease, not by id alone: a slow relay must not undo what its successor did.
@@ -109,6 +114,11 @@ DO UPDATE SET version = COALESCE(MAX({versions}.version, :version), {versions}.v
 -- Never what is unsent, or parked for a person.
 SELECT d.{delivery_event_id} AS event_id FROM {delivery} d
  WHERE d.{state} = 'SENT' AND d.{published_at} < postroad_in(-:older_than)
+ ORDER BY d.{published_at} LIMIT :most;
+
+-- name: prunable_skipped
+SELECT d.{delivery_event_id} AS event_id FROM {delivery} d
+ WHERE d.{state} = 'SKIPPED' AND d.{published_at} < postroad_in(-:older_than)
  ORDER BY d.{published_at} LIMIT :most;
 
 -- name: prune_sent
