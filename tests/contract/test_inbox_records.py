@@ -48,8 +48,8 @@ async def test_counts_tell_failures_and_the_highest_retry_count(database_url: st
         await succeed(b, placed(3, "third"))
         await fail(b, placed(1), failures=2, group="billing")
         assert await b.inbox.counts() == {
-            GROUP: Counts(processing=1, failed=2, highest_retry_count=4),
-            "billing": Counts(processing=0, failed=1, highest_retry_count=2),
+            GROUP: Counts(processing=1, waiting=2, highest_retry_count=4),
+            "billing": Counts(processing=0, waiting=1, highest_retry_count=2),
         }
 
 

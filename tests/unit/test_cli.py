@@ -87,7 +87,7 @@ def test_db_status_and_sql_follow_the_migrations(tmp_path: Path) -> None:
     library = Library(tmp_path)
     sqlite3.connect(tmp_path / "library.db").close()
     (tmp_path / "library.db").touch()
-    assert len(library.json("db", "status")["pending"]) == 3
+    assert len(library.json("db", "status")["pending"]) == 4
     script = library("db", "sql")
     assert "CREATE TABLE" in script
     connection = sqlite3.connect(tmp_path / "library.db")

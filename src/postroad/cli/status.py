@@ -76,13 +76,15 @@ def _groups(out: Output, groups: Sequence[operations.GroupStatus]) -> None:
         return
     out.heading("Groups")
     out.table(
-        ("group", "backlog", "oldest", "running", "failed", "dead letters"),
+        ("group", "backlog", "oldest", "running", "waiting", "refused", "failed", "dead letters"),
         [
             (
                 one.group,
                 "-" if one.backlog is None else f"{one.backlog:,}",
                 age(one.oldest_age),
                 f"{one.running:,}",
+                f"{one.waiting:,}",
+                f"{one.refused:,}",
                 f"{one.failed:,}",
                 counted(one.dead_letters, MOST_DEAD),
             )
@@ -92,10 +94,9 @@ def _groups(out: Output, groups: Sequence[operations.GroupStatus]) -> None:
 
 
 def _failed(out: Output, found: operations.Status, again: str) -> None:
-    dead_ids = {(dead.group, dead.event_id) for dead in found.dead_letters}
-    if failed := [one for one in found.failed if (one.group, str(one.event_id)) not in dead_ids]:
-        out.heading("Failed")
-        for one in failed:
+    if found.failed:
+        out.heading("Failed or refused: not tried again by themselves")
+        for one in found.failed:
             told = times(one.retry_count, "failure")
             out.say(f"{one.group}  {one.type} {one.event_id}, {one.state}, {told}", "red")
             out.say(f"  {one.error or ''}")
@@ -111,8 +112,19 @@ def _failed(out: Output, found: operations.Status, again: str) -> None:
 
 def _workers(out: Output, workers: Sequence[operations.WorkerStatus]) -> None:
     out.heading("At work")
-    if not workers:
+    present, gone = [one for one in workers if not one.gone], [one for one in workers if one.gone]
+    if present:
+        _worker_table(out, present)
+    else:
         out.say("nobody: start a relay and a worker with `postroad run`", "yellow")
-        return
-    rows = [(one.kind, one.detail, one.name, age(one.running_for), age(one.silent_for)) for one in workers]
+    if gone:
+        out.heading("Gone without a word")
+        _worker_table(out, gone)
+
+
+def _worker_table(out: Output, workers: Sequence[operations.WorkerStatus]) -> None:
+    rows = [
+        (one.kind, one.detail, one.name, age(max(0.0, one.running_for - one.silent_for)), age(one.silent_for))
+        for one in workers
+    ]
     out.table(("kind", "for", "process", "running", "last seen"), rows)

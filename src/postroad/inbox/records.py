@@ -1,7 +1,7 @@
 """What people and loops ask of the records, and who handles which types."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
 
@@ -17,7 +17,12 @@ class Counts:
     """The unsettled and failed records of one group."""
 
     processing: int = 0
+    waiting: int = 0
+    """Failed, and to be tried again."""
+    refused: int = 0
+    """Answered with a "no" by their handler, or discarded by a person."""
     failed: int = 0
+    """For good."""
     highest_retry_count: int = 0
 
 
@@ -59,6 +64,12 @@ class Records:
             result = await self.store.execute(connection, "inbox_due", group=group, limit=limit)
         return [record_of(row, self.store) for row in result.rows]
 
+    async def stopped(self, limit: int = 100) -> Sequence[Record]:
+        """Those that will not be tried again by themselves, in the order of (group, event id)."""
+        async with self.store.reading() as connection:
+            result = await self.store.execute(connection, "inbox_stopped", limit=limit)
+        return [record_of(row, self.store) for row in result.rows]
+
     async def counts(self) -> Mapping[str, Counts]:
         """Per group; groups without a failed or unfinished record are left out."""
         async with self.store.reading() as connection:
@@ -66,12 +77,8 @@ class Records:
         found: dict[str, Counts] = {}
         for row in rows:
             old = found.get(row.consumer_group, Counts())
-            failed = row.status == Status.FAILED
-            found[row.consumer_group] = Counts(
-                processing=old.processing if failed else row.records,
-                failed=row.records if failed else old.failed,
-                highest_retry_count=max(old.highest_retry_count, row.highest_retry_count),
-            )
+            highest = max(old.highest_retry_count, row.highest_retry_count)
+            found[row.consumer_group] = replace(old, highest_retry_count=highest, **{row.state: row.records})
         return found
 
     async def retry(self, group: str, event_id: UUID) -> bool:

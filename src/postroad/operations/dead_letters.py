@@ -82,7 +82,7 @@ async def retry_dead(store: Store, broker: Broker, dead: Sequence[DeadEvent], *,
     async with store.transaction() as connection:
         for one in dead:
             if event_id := _event_id(one):
-                await store.execute(connection, "inbox_retry", group=one.group, event_id=event_id)
+                await store.execute(connection, "inbox_revive", group=one.group, event_id=event_id)
             await audit.record(store, connection, actor=actor, action="dlq.retry", subject=_subject(one), detail=reason)
     return sum([await broker.revive(topic, ids) for topic, ids in _by_topic(dead).items()])
 

@@ -60,6 +60,11 @@ async def inbox_page(
     return [_plain(record) for record in await Records(store).list(group or None, status, limit, after)]
 
 
+async def stopped_records(store: Store, limit: int = 50) -> Sequence[InboxRecord]:
+    """Those that failed for good or were refused; the broker may hold the former as dead letters."""
+    return [_plain(record) for record in await Records(store).stopped(limit)]
+
+
 async def inbox_record(store: Store, group: str, event_id: UUID) -> InboxDetail:
     """Raises OperationRefused if the group has no record of the event."""
     found = await Records(store).find(group, event_id)

@@ -10,7 +10,7 @@ from postroad.brokers.base import Broker
 from postroad.errors import BrokerError
 from postroad.inbox.records import Counts, Records
 from postroad.operations.dead_letters import DeadEvent, dead_page, topics_of
-from postroad.operations.inbox import InboxRecord, inbox_page
+from postroad.operations.inbox import InboxRecord, stopped_records
 from postroad.operations.outbox import event_id_of
 from postroad.stores.base import Store
 from postroad.stores.tables import OutboxTable
@@ -19,7 +19,9 @@ RECENT: Final = 3_600.0
 """Seconds that count as "recently"."""
 MOST_COUNTED: Final = 10_000
 MOST_DEAD: Final = 1_000
-_ALIVE: Final = 30.0
+_ALIVE: Final = 15.0
+"""Seconds of silence, as long as a relay's lease or three beats of a worker, after which nobody is counted on."""
+_REMEMBERED: Final = 3_600.0
 _BROKER_PATIENCE: Final = 5.0
 
 
@@ -56,7 +58,12 @@ class GroupStatus:
     """Messages the broker has for it; None when the broker was not asked."""
     oldest_age: float | None
     running: int
+    waiting: int
+    """Failed, and to be tried again by themselves."""
+    refused: int
+    """Answered with a "no" by their handler, or discarded by a person."""
     failed: int
+    """For good, and not among the dead letters: `postroad inbox retry` is for them."""
     highest_retry_count: int
     dead_letters: int | None
     """Out of the first 1,000 of all groups."""
@@ -70,6 +77,8 @@ class WorkerStatus:
     detail: str
     running_for: float
     silent_for: float
+    gone: bool
+    """Silent for so long that it must have died; one that left in order is not listed at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +90,7 @@ class Status:
     parked: Sequence[ParkedKey]
     groups: Sequence[GroupStatus]
     failed: Sequence[InboxRecord]
+    """What will not be tried again by itself and is not among the dead letters: failed for good, or refused."""
     dead_letters: Sequence[DeadEvent]
     workers: Sequence[WorkerStatus]
 
@@ -94,6 +104,10 @@ class _Wire:
     oldest: dict[str, datetime] = field(default_factory=dict)
     dead: Sequence[DeadEvent] = ()
     asked: bool = False
+
+    @property
+    def dead_ids(self) -> set[tuple[str, str]]:
+        return {(dead.group, dead.event_id) for dead in self.dead}
 
 
 async def status(
@@ -115,7 +129,7 @@ async def status(
         outboxes=[await _outbox(store, outbox) for outbox in outboxes],
         parked=[key for outbox in outboxes for key in await _parked(store, outbox, examples)],
         groups=[_group(store, name, counts, wire) for name in names],
-        failed=await inbox_page(store, failed=True, limit=examples),
+        failed=await _failed(store, wire, examples),
         dead_letters=wire.dead[:examples],
         workers=await _workers(store),
     )
@@ -162,9 +176,14 @@ async def _known_groups(store: Store) -> Sequence[str]:
         return [row.consumer_group for row in (await store.execute(connection, "groups_known")).rows]
 
 
+async def _failed(store: Store, wire: _Wire, limit: int) -> Sequence[InboxRecord]:
+    found = await stopped_records(store, limit + len(wire.dead))
+    return [one for one in found if (one.group, str(one.event_id)) not in wire.dead_ids][:limit]
+
+
 async def _workers(store: Store) -> Sequence[WorkerStatus]:
     async with store.reading() as connection:
-        rows = (await store.execute(connection, "workers_alive", ttl=_ALIVE)).rows
+        rows = (await store.execute(connection, "workers_alive", ttl=_REMEMBERED)).rows
     return [
         WorkerStatus(
             id=str(store.id_out(row.id)),
@@ -172,7 +191,8 @@ async def _workers(store: Store) -> Sequence[WorkerStatus]:
             name=row.name,
             detail=row.detail,
             running_for=_age(store, store.time_out(row.started_at)) or 0.0,
-            silent_for=_age(store, store.time_out(row.seen_at)) or 0.0,
+            silent_for=(silent := _age(store, store.time_out(row.seen_at)) or 0.0),
+            gone=silent > _ALIVE,
         )
         for row in rows
     ]
@@ -205,7 +225,10 @@ def _group(store: Store, name: str, counts: Mapping[str, Counts], wire: _Wire) -
         backlog=wire.backlog.get(name, 0) if wire.asked else None,
         oldest_age=_age(store, wire.oldest.get(name)),
         running=own.processing,
-        failed=own.failed,
+        waiting=own.waiting,
+        refused=own.refused,
+        # Each dead letter with an id has a record; those whose message had none do not count here.
+        failed=max(0, own.failed - sum(group == name and bool(id) for group, id in wire.dead_ids)),
         highest_retry_count=own.highest_retry_count,
         dead_letters=sum(dead.group == name for dead in wire.dead) if wire.asked else None,
     )

@@ -88,6 +88,12 @@ UPDATE {inbox}
    SET next_retry_at = UTC_TIMESTAMP(6), retry_count = 0, processed_at = NULL
  WHERE consumer_group = :group AND event_id = :event_id AND status = 2;
 
+-- name: inbox_revive
+-- The broker delivers it again: without its message, the record is no work for the scheduler too.
+UPDATE {inbox}
+   SET next_retry_at = UTC_TIMESTAMP(6), retry_count = 0, processed_at = NULL, message = NULL
+ WHERE consumer_group = :group AND event_id = :event_id AND status = 2;
+
 -- name: inbox_discard
 -- Settled by a person with a "no"; later events of the key may go on.
 UPDATE {inbox}

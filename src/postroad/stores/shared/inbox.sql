@@ -15,10 +15,24 @@ SELECT consumer_group, event_id, tenant_id, event_type, topic, ordering_key, ver
  LIMIT :limit;
 
 -- name: inbox_counts
-SELECT consumer_group, status, COUNT(*) AS records, MAX(retry_count) AS highest_retry_count
+-- A failure with a time will be tried again; one that was processed all the same was answered with a "no".
+SELECT consumer_group, COUNT(*) AS records, MAX(retry_count) AS highest_retry_count,
+       CASE WHEN status = 0 THEN 'processing' WHEN next_retry_at IS NOT NULL THEN 'waiting'
+            WHEN processed_at IS NOT NULL THEN 'refused' ELSE 'failed' END AS state
   FROM {inbox}
  WHERE status <> 1
- GROUP BY consumer_group, status;
+ GROUP BY consumer_group,
+       CASE WHEN status = 0 THEN 'processing' WHEN next_retry_at IS NOT NULL THEN 'waiting'
+            WHEN processed_at IS NOT NULL THEN 'refused' ELSE 'failed' END;
+
+-- name: inbox_stopped
+-- Failed for good or answered with a "no": nothing more is done about them unless a person does it.
+SELECT consumer_group, event_id, tenant_id, event_type, topic, ordering_key, version, status, locked_by,
+       locked_until, epoch, next_retry_at, retry_count, error_msg, received_at, processed_at, message
+  FROM {inbox}
+ WHERE status <> 1 AND status = 2 AND next_retry_at IS NULL
+ ORDER BY consumer_group, event_id
+ LIMIT :limit;
 
 -- name: handler_known
 SELECT event_type FROM {handlers} WHERE consumer_group = :group ORDER BY event_type;
