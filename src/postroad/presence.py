@@ -12,7 +12,6 @@ from postroad.message import new_id
 from postroad.stores.base import Store
 
 _BEAT: Final = 5.0
-_FORGET: Final = 86_400.0
 
 
 class Presence:
@@ -36,8 +35,6 @@ class Presence:
 
     async def run_once(self) -> None:
         async with self._store.transaction() as connection:
-            # Those that died without a farewell; a day is long enough to have been noticed.
-            await self._store.execute(connection, "workers_forget", ttl=_FORGET)
             await self._store.execute(
                 connection, "worker_beat", id=self._id, kind="worker", name=self._name, detail=self._group
             )

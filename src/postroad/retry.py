@@ -105,10 +105,10 @@ def describe(error: BaseException, limit: int = LONGEST_REASON) -> str:
     except Exception:
         # An exception class whose own text fails must not hide that the handler failed.
         text = f"{kind} (its text cannot be shown)"
-    return one_line(text, limit)
+    return fitting(text, limit)
 
 
-def one_line(text: str, limit: int = LONGEST_REASON) -> str:
+def fitting(text: str, limit: int = LONGEST_REASON) -> str:
     """What others told us, as a column and a log line can hold it."""
     if len(text) > limit:
         text = text[: limit - 1] + "…"

@@ -109,3 +109,15 @@ def test_a_password_never_appears(tmp_path: Path, fresh_postgresql_url: str) -> 
     told = [line for line in (shell.output + nowhere.output).splitlines() if not line.startswith("receipt")]
     assert [line for line in told if CANARY in line] == []
     assert any("***" in line for line in told)
+
+
+def test_publishing_the_same_key_again_says_that_nothing_was_written(shell: Shell) -> None:
+    shell("db migrate shop:road")
+    order = '{"order_id": "7", "cents": 1}'
+    first = shell("publish shop:road order.placed", order, "--key", "seven")
+    again = shell("publish shop:road order.placed", '{"order_id": "8", "cents": 2}', "--key", "seven")
+    assert "is in the outbox" in first
+    assert "was there already: nothing was written" in again
+    assert first.split()[1] == again.split()[1]
+    assert json.loads(shell("publish shop:road order.placed --json", order, "--key", "seven"))["new"] is False
+    assert json.loads(shell("publish shop:road order.placed --json", order))["new"] is True

@@ -17,6 +17,7 @@ from postroad.cli.site import close, completing, require_file
 from postroad.codec import decode
 from postroad.errors import ConfigurationError, UnreadableMessage, WriteRefused
 from postroad.events import EventType
+from postroad.operations import is_stored
 from postroad.outbox import Added
 
 
@@ -62,12 +63,14 @@ def publish(
         "delay": delay,
     }
     with completing(f" {app}"):
-        added = asyncio.run(_write(road, event, options))
+        added, is_new = asyncio.run(_write(road, event, options))
     out = Output(as_json)
     if as_json:
-        out.data({"id": added.id, "type": added.message.type, "topic": added.message.topic})
-    else:
+        out.data({"id": added.id, "type": added.message.type, "topic": added.message.topic, "new": is_new})
+    elif is_new:
         out.say(f"{added.message.type} {added.id} is in the outbox", "green")
+    else:
+        out.say(f"{added.message.type} {added.id} was there already: nothing was written", "yellow")
 
 
 def _words(words: tuple[str, ...]) -> tuple[str, str, str]:
@@ -102,11 +105,14 @@ def _payload(text: str) -> bytes:
     return text.encode()
 
 
-async def _write(road: Postroad, event: object, options: dict[str, object]) -> Added:
+async def _write(road: Postroad, event: object, options: dict[str, object]) -> tuple[Added, bool]:
+    """What was added, and whether it is new."""
     try:
         require_file(road.store)
         await require_database(road.store)
         async with road.session() as session, session.begin():
-            return road.add(session, event, **options)  # type: ignore[arg-type]
+            added = road.add(session, event, **options)  # type: ignore[arg-type]
+            # Asked before the session writes it, in the same transaction.
+            return added, not await is_stored(road.store, await session.connection(), road.outboxes, added.id)
     finally:
         await close(road)

@@ -11,7 +11,6 @@ from postroad.stores import Store
 
 PATIENCE: Final = 2.5
 """Seconds; with the time a process takes to start, a person knows within five."""
-_PORTS: Final = {"postgresql": 5432, "mysql": 3306}
 
 
 async def require_database(store: Store) -> None:
@@ -25,7 +24,7 @@ async def require_database(store: Store) -> None:
         ) from error
     except TimeoutError:
         raise StoreUnavailable(
-            f"The database at {host_and_port(store)} did not answer within {PATIENCE:g} s. "
+            f"The database at {store.host} did not answer within {PATIENCE:g} s. "
             "Is it running, and reachable from here?"
         ) from None
 
@@ -39,9 +38,3 @@ async def require_broker(broker: Broker, topology: Topology) -> None:
             f"The broker at {broker.address} did not answer within {PATIENCE:g} s. "
             "Is it running, and reachable from here?"
         ) from None
-
-
-def host_and_port(store: Store) -> str:
-    if store.dialect == "sqlite":
-        return store.address
-    return f"{store.url.host or 'localhost'}:{store.url.port or _PORTS[store.dialect]}"

@@ -5,7 +5,6 @@ import functools
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -116,9 +115,8 @@ def _typed(parameter: str) -> bool:
 
 def require_file(store: Store) -> None:
     """Looking must not create: a mistyped path would leave an empty database file behind."""
-    path = store.url.database
-    if store.dialect == "sqlite" and path and path != ":memory:" and not Path(path).exists():
-        raise SchemaMissing(f"There is no database file {path} yet. Run: postroad db migrate")
+    if store.file is not None and not store.file.exists():
+        raise SchemaMissing(f"There is no database file {store.file} yet. Run: postroad db migrate")
 
 
 def on_site(

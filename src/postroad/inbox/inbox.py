@@ -38,7 +38,6 @@ Work = Callable[[AsyncSession], Awaitable[object]]
 MessageHandler = Callable[[Message, AsyncSession], Awaitable[object]]
 
 _POLL: Final = 0.1
-_DUPLICATE_ENTRY: Final = "1062"
 _OURS: Final = (AcquireState.ACQUIRED, AcquireState.RETRYABLE_FAILED)
 
 
@@ -77,11 +76,11 @@ class Inbox(Records):
             return await self._insert(connection, "inbox_claim", group=group, messages=encoded) == len(rows)
 
     async def _insert(self, connection: AsyncConnection, statement: str, **values: Any) -> int:
-        """How many rows were new. MySQL says by an error that one was not; the others leave it out."""
+        """How many rows were new. One that was not is left out, or said by an error."""
         try:
             return (await self.store.execute(connection, statement, **values)).rowcount
         except IntegrityError as error:
-            if self.store.code_of(error) != _DUPLICATE_ENTRY:
+            if self.store.code_of(error) not in self.store.duplicate_codes:
                 raise
             return 0
 

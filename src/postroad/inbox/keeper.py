@@ -36,8 +36,8 @@ class LeaseKeeper:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._store: Store | None = None
-        # On SQLite the handler's transaction is the only writer: nobody can take its lease, nor renew it.
-        self._needed = store.dialect != "sqlite"
+        # Where the handler's transaction is the only writer, nobody can take its lease, nor renew it.
+        self._needed = not store.one_writer
 
     @contextmanager
     def hold(self, lease: Lease, ttl: float) -> Iterator[None]:

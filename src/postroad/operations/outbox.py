@@ -110,6 +110,14 @@ async def outbox_event(store: Store, outboxes: Sequence[OutboxTable], id: EventI
     return _detail(store, outbox, found.rows[0], await audit.acts(store, subject=str(id)))
 
 
+async def is_stored(store: Store, connection: AsyncConnection, outboxes: Sequence[OutboxTable], id: EventId) -> bool:
+    """Whether an event is in the outbox, as the caller's transaction sees it."""
+    for outbox in _may_hold(outboxes, id):
+        if (await store.execute(connection, "outbox_state", outbox=outbox, event_id=_id_in(outbox, id))).rows:
+            return True
+    return False
+
+
 async def parked_ids(store: Store, outboxes: Sequence[OutboxTable]) -> Sequence[EventId]:
     """The events that hold up their keys until a person decides."""
     found: list[EventId] = []

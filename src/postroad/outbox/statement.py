@@ -33,9 +33,9 @@ def execute(connection: Connection, store: Store, table: OutboxTable, rows: Sequ
 
 
 def _batches(store: Store, rows: Sequence[Row]) -> Iterator[list[Row]]:
-    """As few calls as possible; MySQL takes one CALL at a time, SQLite does not say which row it refused."""
+    """As few calls as possible, and always so that a row that is refused can be told."""
     given = sum(row["version"] is not None for row in rows)
-    if store.dialect == "postgresql" or (store.dialect == "sqlite" and given < 2):
+    if store.rows_at_once and (store.names_refused_row or given < 2):
         yield list(rows)
     else:
         for row in rows:

@@ -5,7 +5,7 @@ from postroad.stores.base import Store, id_text
 from postroad.stores.tables import OutboxTable
 
 _WORKER_MEMORY = 86_400.0
-"""Seconds for which a worker that went without a word is remembered."""
+"""Seconds for which a worker that went without a word is remembered; long enough to have been noticed."""
 
 
 class Pruner:

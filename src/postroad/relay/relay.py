@@ -9,6 +9,7 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
+from typing import TYPE_CHECKING
 
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -16,15 +17,17 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from postroad.brokers.base import Broker, Confirmed, Outcome, Refused, Unavailable
 from postroad.clock import Clock, SystemClock
 from postroad.errors import BrokerError, ConfigurationError, StoreBusy, StoreError
-from postroad.outbox.wake import Wake
 from postroad.relay.adoption import Adoption
 from postroad.relay.breaker import Breaker
 from postroad.relay.leases import ShardLeases
 from postroad.relay.reader import Due, DueReader, Run, Unreadable
 from postroad.relay.wakeup import Wakeup
-from postroad.retry import EXPONENTIAL, Backoff, describe, one_line
+from postroad.retry import EXPONENTIAL, Backoff, describe, fitting
 from postroad.stores.base import Store, id_text
 from postroad.stores.tables import DEFAULT_OUTBOX, OutboxTable
+
+if TYPE_CHECKING:
+    from postroad.outbox.wake import Wake
 
 log = logging.getLogger("postroad.relay")
 
@@ -79,7 +82,7 @@ class Relay:
         clock: Clock | None = None,
         randomness: random.Random | None = None,
         name: str = "",
-        wake: Wake | None = None,
+        wake: "Wake | None" = None,
     ) -> None:
         self.options = options or RelayOptions()
         self.name = name or f"{socket.gethostname()}:{os.getpid()}:{next(_serial)}"
@@ -241,7 +244,7 @@ class Relay:
             event_id=due.row_id,
             epoch=due.epoch,
             state="FAILED" if wait is None else "RETRY",
-            error=one_line(reason, _LONGEST_ERROR),
+            error=fitting(reason, _LONGEST_ERROR),
             wait=wait or 0.0,
         )
         return failed.rowcount
@@ -267,20 +270,20 @@ class Relay:
             log.error(
                 "event %s (%s) is parked after %d attempts: %s. Its key %s waits. "
                 "Free it with: postroad outbox retry %s (or skip)",
-                due.message.id, due.message.type, attempt, one_line(refusal.reason), due.message.ordering_key,
+                due.message.id, due.message.type, attempt, fitting(refusal.reason), due.message.ordering_key,
                 due.row_id if isinstance(due.row_id, str) else due.message.id,
             )  # fmt: skip
         else:
             log.warning(
                 "event %s (%s) refused by the broker, attempt %d of %d, next try in %g s: %s",
-                due.message.id, due.message.type, attempt, limit, wait, one_line(refusal.reason),
+                due.message.id, due.message.type, attempt, limit, wait, fitting(refusal.reason),
             )  # fmt: skip
 
     def _outage(self, topic: str, outcome: Unavailable) -> None:
         if not self.breaker.is_probing(topic):
             self.statistics.outages += 1
             log.warning("broker %s does not take %s: %s. Retrying; no attempts are counted.",
-                        self._broker.address, topic, one_line(outcome.reason))  # fmt: skip
+                        self._broker.address, topic, fitting(outcome.reason))  # fmt: skip
         self.breaker.tripped(topic)
 
     def _probes_only(self, runs: list[Run]) -> list[Run]:

@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import TextClause, inspect, text
@@ -42,9 +43,18 @@ class Store:
     """Subclassed once per database family; see `driver.py` in each store's folder."""
 
     dialect: str
+    port = 0
     syntax: Syntax
     busy_codes: frozenset[str]
     missing_table_codes: frozenset[str]
+    duplicate_codes: frozenset[str] = frozenset()
+    """Where an insert cannot leave out rows that are there already and says so by an error."""
+    one_writer = False
+    """Whether a transaction that writes keeps out all others until it ends."""
+    rows_at_once = True
+    """Whether one call of the add routine may be given several rows."""
+    names_refused_row = True
+    """Whether an error of the add routine tells which of several rows it was."""
     ddl_commits = False
     """Whether a change of the schema commits by itself, so that a migration can be left half done."""
     there_already_codes: frozenset[str] = frozenset()
@@ -76,6 +86,16 @@ class Store:
         # Not `set`, for which None means "as it was".
         bare = self.url.set(drivername=self.dialect, query={})._replace(username=None, password=None)
         return bare.render_as_string()
+
+    @property
+    def host(self) -> str:
+        """Where it listens; for a file, the file."""
+        return f"{self.url.host or 'localhost'}:{self.url.port or self.port}"
+
+    @property
+    def file(self) -> Path | None:
+        """What must be there before anything can be read; None where a server answers."""
+        return None
 
     @cached_property
     def tables(self) -> Mapping[str, str]:

@@ -42,8 +42,8 @@ class Subscriber:
         self._broker, self._clock = broker, clock or SystemClock()
         self._intake = Intake(inbox, registry, upcasters, group, self._clock)
         self._handling = Handling(inbox, group, self.options, self._clock, randomness or random.SystemRandom(), road)
-        # SQLite has one writer at a time: more would only wait for its lock.
-        self._slots = 1 if inbox.store.dialect == "sqlite" else self.options.concurrency
+        # With one writer at a time, more would only wait for its lock.
+        self._slots = 1 if inbox.store.one_writer else self.options.concurrency
         self._lanes: Lanes[Item] = Lanes()
         self._working: set[asyncio.Task[None]] = set()
         self._receivers: list[Receiver] = []

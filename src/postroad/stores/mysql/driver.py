@@ -17,6 +17,7 @@ from postroad.stores.tables import Syntax
 
 class MySQL(Store):
     dialect = "mysql"
+    port = 3306
     syntax = Syntax(
         mark="`",
         argument="a_",
@@ -32,6 +33,8 @@ class MySQL(Store):
     )
     busy_codes = frozenset({"1205", "1213"})
     missing_table_codes = frozenset({"1146", "1305"})
+    duplicate_codes = frozenset({"1062"})
+    rows_at_once = False
     ddl_commits = True
     # Table, column, index, row, routine.
     there_already_codes = frozenset({"1050", "1060", "1061", "1062", "1304"})

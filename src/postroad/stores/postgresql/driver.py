@@ -16,6 +16,7 @@ from postroad.stores.tables import Syntax
 
 class PostgreSQL(Store):
     dialect = "postgresql"
+    port = 5432
     syntax = Syntax(
         mark='"',
         argument="a_",

@@ -24,6 +24,8 @@ _TIME_FORMAT = "%Y-%m-%dT%H:%M:%S.%fZ"
 class SQLite(Store):
     dialect = "sqlite"
     pools_by_loop = False
+    one_writer = True
+    names_refused_row = False
     unreachable_cure = "Does its folder exist, and may it be written to?"
     syntax = Syntax(
         mark='"',
@@ -41,6 +43,14 @@ class SQLite(Store):
     )
     busy_codes = frozenset({"SQLITE_BUSY", "SQLITE_BUSY_SNAPSHOT", "SQLITE_LOCKED"})
     missing_table_codes = frozenset({"no such table"})
+
+    @property
+    def host(self) -> str:
+        return self.address
+
+    @property
+    def file(self) -> Path | None:
+        return Path(str(self.url.database))
 
     def id_in(self, value: uuid.UUID) -> object:
         return str(value)
