@@ -88,11 +88,46 @@ async def office(database_url: str, tmp_path: Path) -> AsyncIterator[Office]:
 
 
 async def test_pages_go_from_the_newest_to_the_oldest(office: Office) -> None:
-    ids = sorted([id for n in range(7) for id in await office.post(f"p{n}")], reverse=True)
+    ids = [id for n in range(7) for id in await office.post(f"p{n}")][::-1]
     store, outboxes = office.road.store, office.road.outboxes
     first = await operations.outbox_page(store, outboxes, limit=4)
     rest = await operations.outbox_page(store, outboxes, limit=4, after=first[-1].id)
     assert [one.id for one in (*first, *rest)] == ids
+
+
+async def test_pages_go_by_time_also_where_ids_come_from_a_key(office: Office) -> None:
+    store, outboxes = office.road.store, office.road.outboxes
+    sent = [id for n in range(5) for id in await office.post(f"s{n}", idempotency_key=f"key {n}")]
+    for n, id in enumerate(sent):
+        change = text("UPDATE postroad_outbox SET state = :state, published_at = :at WHERE event_id = :id")
+        at = store.adapt(store.clock.now() - timedelta(minutes=10 - n))
+        async with store.transaction() as connection:
+            await connection.execute(change, {"state": "SENT" if n % 2 else "SKIPPED", "at": at, "id": store.adapt(id)})
+    unsent = [id for n in range(6) for id in await office.post(f"u{n}", idempotency_key=f"other {n}")]
+    expected = [*reversed(unsent), *reversed(sent)]
+    found: list[UUID] = []
+    while page := await operations.outbox_page(store, outboxes, limit=4, after=found[-1] if found else None):
+        found += [one.id for one in page]  # type: ignore[misc]
+    assert found == expected
+    for id in unsent:
+        await office.set_state(id, "FAILED")
+    assert list(await operations.parked_ids(store, outboxes)) == unsent[::-1]
+    with pytest.raises(OperationRefused, match="no event"):
+        await operations.outbox_page(store, outboxes, after=uuid4())
+
+
+@pytest.mark.parametrize(("statement", "index"), [("outbox_sent", "sent"), ("outbox_skipped", "skipped")])
+@pytest.mark.parametrize("store_kind", ["sqlite", "postgresql"])
+async def test_the_newest_of_many_are_found_by_their_index(office: Office, statement: str, index: str) -> None:
+    store, outbox = office.road.store, office.road.outboxes[0]
+    values = dict.fromkeys(("event_type", "aggregate_type", "aggregate_id"), "")
+    bound = values | {"at": store.adapt(store.clock.now()), "before": store.adapt(uuid4()), "limit": 5}
+    explain = {"sqlite": "EXPLAIN QUERY PLAN ", "postgresql": "EXPLAIN "}[store.dialect]
+    async with store.transaction() as connection:
+        if store.dialect == "postgresql":
+            await connection.exec_driver_sql("SET LOCAL enable_seqscan = off")
+        plan = (await connection.execute(text(explain + store.sql(statement, outbox)), bound)).all()
+    assert f"postroad_outbox_{index}" in str(plan)
 
 
 async def test_pages_cover_every_outbox(office: Office) -> None:

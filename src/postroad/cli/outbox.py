@@ -25,7 +25,7 @@ def outbox() -> None:
 async def list_(
     site: Site, out: Output, state: str | None, type_: str, key: str, limit: int, after: UUID | str | None
 ) -> None:
-    """The events, newest first.
+    """The events, newest first: by when they were sent or skipped, the others by when they happened.
 
     \b
     Examples:

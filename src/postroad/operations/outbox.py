@@ -1,8 +1,8 @@
 """The outbox as a person sees it: its events, one event, and the two acts that free a parked key."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import UUID
 
@@ -15,7 +15,13 @@ from postroad.stores.base import Store
 from postroad.stores.tables import OutboxTable
 
 STATES: Final = ("NEW", "RETRY", "FAILED", "SENT", "SKIPPED")
-_UNSENT: Final = ("NEW", "RETRY", "FAILED")
+_SETTLED: Final = ("SENT", "SKIPPED")
+_LISTED: Final[Mapping[str, tuple[str, dict[str, str]]]] = {
+    **{state: ("outbox_unsent", {"state": state}) for state in STATES if state not in _SETTLED},
+    "SENT": ("outbox_sent", {}),
+    "SKIPPED": ("outbox_skipped", {}),
+}
+_LATEST: Final = datetime(9999, 12, 31, tzinfo=UTC)
 _AFTER_ALL: Final = UUID(int=2**128 - 1)
 EventId = UUID | str
 """As text where the table keeps text: other programs may have written ids that are no UUIDs."""
@@ -74,28 +80,59 @@ async def outbox_page(
     limit: int = 50,
     after: EventId | None = None,
 ) -> Sequence[OutboxEvent]:
-    """Newest first, from all the outboxes; `after` is the last one of the previous page.
+    """From all the outboxes, what moved last first: by the time of sending or skipping, else by the time at which
+    it happened. `after` is the last one of the previous page; OperationRefused if it has gone since.
 
     `key` is an aggregate's id, or its type and id as in `order/42`.
     """
+    place = _place((await outbox_event(store, outboxes, after)).event) if after is not None else None
+    return await _page(store, outboxes, state, type, key, limit, place)
+
+
+async def _page(
+    store: Store,
+    outboxes: Sequence[OutboxTable],
+    state: str,
+    type: str,
+    key: str,
+    limit: int,
+    place: tuple[datetime, EventId] | None,
+) -> Sequence[OutboxEvent]:
     aggregate_type, _, aggregate_id = key.rpartition("/") if key.count("/") == 1 else ("", "", key)
     found: list[OutboxEvent] = []
     async with store.reading() as connection:
         for outbox in outboxes:
-            result = await store.execute(
-                connection,
-                # What is unsent has an index of its own, however much has been sent.
-                "outbox_unsent" if state in _UNSENT else "outbox_list",
-                outbox=outbox,
-                state=state,
-                event_type=type,
-                aggregate_type=aggregate_type,
-                aggregate_id=aggregate_id,
-                before=_id_in(outbox, after or _last_id(outbox)),
-                limit=limit,
-            )
-            found += [event_of(store, outbox, row) for row in result.rows]
-    return sorted(found, key=lambda event: str(event.id), reverse=True)[:limit]
+            at, before = place or (_LATEST, _last_id(outbox))
+            if outbox.ids != "text" and not isinstance(before, UUID):
+                before = _last_id(outbox)  # another table's last one: its text says nothing here
+            for one in (state,) if state else STATES:
+                # Each has an index in which its newest are found, however much has been sent.
+                statement, more = _LISTED[one]
+                result = await store.execute(
+                    connection,
+                    statement,
+                    outbox=outbox,
+                    event_type=type,
+                    aggregate_type=aggregate_type,
+                    aggregate_id=aggregate_id,
+                    at=at,
+                    before=_id_in(outbox, before),
+                    limit=limit,
+                    **more,
+                )
+                found += [event_of(store, outbox, row) for row in result.rows]
+    return sorted(found, key=_order, reverse=True)[:limit]
+
+
+def _place(event: OutboxEvent) -> tuple[datetime, EventId]:
+    """Where an event stands in the pages."""
+    moved = event.published_at if event.state in _SETTLED else event.occurred_at
+    return moved or _LATEST, event.id
+
+
+def _order(event: OutboxEvent) -> tuple[datetime, str]:
+    moved, id = _place(event)
+    return moved, str(id) if isinstance(id, UUID) else ""
 
 
 async def outbox_event(store: Store, outboxes: Sequence[OutboxTable], id: EventId) -> OutboxDetail:
@@ -121,10 +158,10 @@ async def is_stored(store: Store, connection: AsyncConnection, outboxes: Sequenc
 async def parked_ids(store: Store, outboxes: Sequence[OutboxTable]) -> Sequence[EventId]:
     """The events that hold up their keys until a person decides."""
     found: list[EventId] = []
-    while page := await outbox_page(
-        store, outboxes, state="FAILED", limit=_PARKED_AT_ONCE, after=found[-1] if found else None
-    ):
+    place: tuple[datetime, EventId] | None = None
+    while page := await _page(store, outboxes, "FAILED", "", "", _PARKED_AT_ONCE, place):
         found += [event.id for event in page]
+        place = _place(page[-1])
     return found
 
 

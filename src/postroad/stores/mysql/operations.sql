@@ -1,15 +1,17 @@
 -- name: outbox_unsent
+-- What happened last comes first; other programs' rows may have no time yet.
 -- The index on (state, published_at) is named, because the optimiser might otherwise walk the primary key.
 SELECT d.{delivery_event_id} AS event_id, {o}.{event_type} AS event_type, {o}.{topic} AS topic,
        d.{ordering_key} AS ordering_key, {o}.{version} AS version, d.{state} AS state, d.{attempts} AS attempts,
        d.{next_attempt_at} AS next_attempt_at, d.{last_error} AS last_error, {o}.{occurred_at} AS occurred_at,
        d.{published_at} AS published_at
   FROM {delivery} d FORCE INDEX ({sent_index}) {join_facts}
- WHERE d.{state} = :state AND d.{delivery_event_id} < :before
+ WHERE d.{state} = :state
+   AND (COALESCE({o}.{occurred_at}, CAST('9999-12-31' AS DATETIME(6))) < :at OR (COALESCE({o}.{occurred_at}, CAST('9999-12-31' AS DATETIME(6))) = :at AND d.{delivery_event_id} < :before))
    AND (:event_type = '' OR {o}.{event_type} = :event_type)
    AND (:aggregate_type = '' OR {o}.{aggregate_type} = :aggregate_type)
    AND (:aggregate_id = '' OR {o}.{aggregate_id} = :aggregate_id)
- ORDER BY event_id DESC
+ ORDER BY COALESCE({o}.{occurred_at}, CAST('9999-12-31' AS DATETIME(6))) DESC, d.{delivery_event_id} DESC
  LIMIT :limit;
 
 -- name: outbox_parked

@@ -1,4 +1,5 @@
 -- name: outbox_unsent
+-- What happened last comes first; other programs' rows may have no time yet.
 -- Materialised, because the planner might otherwise walk the primary key past millions of sent events.
 WITH unsent AS MATERIALIZED (
   SELECT d.{delivery_event_id} AS event_id, {o}.{event_type} AS event_type, {o}.{topic} AS topic,
@@ -6,12 +7,13 @@ WITH unsent AS MATERIALIZED (
          d.{next_attempt_at} AS next_attempt_at, d.{last_error} AS last_error, {o}.{occurred_at} AS occurred_at,
          d.{published_at} AS published_at
     FROM {delivery} d {join_facts}
-   WHERE d.{state} NOT IN ('SENT', 'SKIPPED') AND d.{state} = :state AND d.{delivery_event_id} < :before
+   WHERE d.{state} NOT IN ('SENT', 'SKIPPED') AND d.{state} = :state
+     AND (COALESCE({o}.{occurred_at}, CAST('9999-12-31 00:00:00+00' AS timestamptz)) < :at OR (COALESCE({o}.{occurred_at}, CAST('9999-12-31 00:00:00+00' AS timestamptz)) = :at AND d.{delivery_event_id} < :before))
      AND (:event_type = '' OR {o}.{event_type} = :event_type)
      AND (:aggregate_type = '' OR {o}.{aggregate_type} = :aggregate_type)
      AND (:aggregate_id = '' OR {o}.{aggregate_id} = :aggregate_id)
 )
-SELECT * FROM unsent ORDER BY event_id DESC LIMIT :limit;
+SELECT * FROM unsent ORDER BY COALESCE(occurred_at, CAST('9999-12-31 00:00:00+00' AS timestamptz)) DESC, event_id DESC LIMIT :limit;
 
 -- name: outbox_parked
 SELECT d.{delivery_event_id} AS event_id, {o}.{event_type} AS event_type, d.{ordering_key} AS ordering_key,

@@ -1,16 +1,30 @@
--- name: outbox_list
--- Newest first, straight from the primary key.
+-- name: outbox_sent
+-- What was sent last comes first, straight from the index.
 SELECT d.{delivery_event_id} AS event_id, {o}.{event_type} AS event_type, {o}.{topic} AS topic,
        d.{ordering_key} AS ordering_key, {o}.{version} AS version, d.{state} AS state, d.{attempts} AS attempts,
        d.{next_attempt_at} AS next_attempt_at, d.{last_error} AS last_error, {o}.{occurred_at} AS occurred_at,
        d.{published_at} AS published_at
   FROM {delivery} d {join_facts}
- WHERE d.{delivery_event_id} < :before
-   AND (:state = '' OR d.{state} = :state)
+ WHERE d.{state} = 'SENT' AND d.{published_at} <= :at
+   AND (d.{published_at} < :at OR d.{delivery_event_id} < :before)
    AND (:event_type = '' OR {o}.{event_type} = :event_type)
    AND (:aggregate_type = '' OR {o}.{aggregate_type} = :aggregate_type)
    AND (:aggregate_id = '' OR {o}.{aggregate_id} = :aggregate_id)
- ORDER BY d.{delivery_event_id} DESC
+ ORDER BY d.{published_at} DESC, d.{delivery_event_id} DESC
+ LIMIT :limit;
+
+-- name: outbox_skipped
+SELECT d.{delivery_event_id} AS event_id, {o}.{event_type} AS event_type, {o}.{topic} AS topic,
+       d.{ordering_key} AS ordering_key, {o}.{version} AS version, d.{state} AS state, d.{attempts} AS attempts,
+       d.{next_attempt_at} AS next_attempt_at, d.{last_error} AS last_error, {o}.{occurred_at} AS occurred_at,
+       d.{published_at} AS published_at
+  FROM {delivery} d {join_facts}
+ WHERE d.{state} = 'SKIPPED' AND d.{published_at} <= :at
+   AND (d.{published_at} < :at OR d.{delivery_event_id} < :before)
+   AND (:event_type = '' OR {o}.{event_type} = :event_type)
+   AND (:aggregate_type = '' OR {o}.{aggregate_type} = :aggregate_type)
+   AND (:aggregate_id = '' OR {o}.{aggregate_id} = :aggregate_id)
+ ORDER BY d.{published_at} DESC, d.{delivery_event_id} DESC
  LIMIT :limit;
 
 -- name: outbox_find

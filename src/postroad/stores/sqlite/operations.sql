@@ -1,15 +1,17 @@
 -- name: outbox_unsent
+-- What happened last comes first; other programs' rows may have no time yet.
 -- The index is named, because the planner would otherwise walk the primary key past all that is sent.
 SELECT d.{delivery_event_id} AS event_id, {o}.{event_type} AS event_type, {o}.{topic} AS topic,
        d.{ordering_key} AS ordering_key, {o}.{version} AS version, d.{state} AS state, d.{attempts} AS attempts,
        d.{next_attempt_at} AS next_attempt_at, d.{last_error} AS last_error, {o}.{occurred_at} AS occurred_at,
        d.{published_at} AS published_at
   FROM {delivery} d INDEXED BY {unsent_index} {join_facts}
- WHERE d.{state} NOT IN ('SENT', 'SKIPPED') AND d.{state} = :state AND d.{delivery_event_id} < :before
+ WHERE d.{state} NOT IN ('SENT', 'SKIPPED') AND d.{state} = :state
+   AND (COALESCE({o}.{occurred_at}, '9999-12-31T00:00:00.000000Z') < :at OR (COALESCE({o}.{occurred_at}, '9999-12-31T00:00:00.000000Z') = :at AND d.{delivery_event_id} < :before))
    AND (:event_type = '' OR {o}.{event_type} = :event_type)
    AND (:aggregate_type = '' OR {o}.{aggregate_type} = :aggregate_type)
    AND (:aggregate_id = '' OR {o}.{aggregate_id} = :aggregate_id)
- ORDER BY d.{delivery_event_id} DESC
+ ORDER BY COALESCE({o}.{occurred_at}, '9999-12-31T00:00:00.000000Z') DESC, d.{delivery_event_id} DESC
  LIMIT :limit;
 
 -- name: outbox_parked
