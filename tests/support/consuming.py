@@ -171,3 +171,27 @@ async def deliver(
     deliveries: list[Delivery] = [NotedDelivery(message, noted) for message in messages]
     await subscriber.handle(deliveries)
     return noted
+
+
+def handlers(function: Any = None, **options: Any) -> Registry:
+    async def write(event: OrderPlaced, session: AsyncSession) -> None:
+        await effect(session, f"{event.order_id}/{event.n}")
+
+    registry = Registry()
+    registry.add(GROUP, OrderPlaced, function or write, **options)
+    return registry
+
+
+class Broken:
+    """Fails for some numbers, as often as it is told."""
+
+    def __init__(self, failures: dict[int, int], error: Exception | None = None) -> None:
+        self.failures, self.error = failures, error or RuntimeError("not now")
+        self.tried: list[int] = []
+
+    async def __call__(self, event: OrderPlaced, session: AsyncSession) -> None:
+        self.tried.append(event.n)
+        await effect(session, f"{event.order_id}/{event.n}")
+        if self.failures.get(event.n, 0) > 0:
+            self.failures[event.n] -= 1
+            raise self.error

@@ -131,7 +131,7 @@ def test_outbox_list_pages_and_show(library: Library) -> None:
     listed = library("outbox", "list", "--limit", "2")
     assert f"next page: --after {ids[1]}" in listed
     rest = library.json("outbox", "list", "--after", str(ids[1]))
-    assert [one["id"] for one in rest] == [str(min(ids))]
+    assert [one["id"] for one in rest] == [str(ids[0])]
     assert library.json("outbox", "list", "--key", "book/b")[0]["key"] == "book/b"
     assert library("outbox", "list", "--state", "failed") == "no events\n"
     shown = library("outbox", "show", str(ids[0]))

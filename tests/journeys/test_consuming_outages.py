@@ -1,0 +1,87 @@
+"""A database in trouble is nobody's fault: no attempt is burnt, and everything is given back."""
+
+from typing import Any
+
+import pytest
+
+from postroad.errors import StoreUnavailable
+from postroad.retry import Retry
+from tests.support.consuming import (
+    GROUP,
+    Broken,
+    bench,
+    deliver,
+    handlers,
+    placed,
+    subscriber,
+)
+
+
+async def test_an_outage_of_the_store_burns_no_attempt(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with bench(sqlite_url) as b:
+        at_work = subscriber(b, handlers())
+        messages = [placed(1), placed(2)]
+        with monkeypatch.context() as patch:
+
+            async def down(*_: Any) -> bool:
+                raise StoreUnavailable("gone")
+
+            patch.setattr(b.inbox, "claim", down)
+            waits = []
+            for _ in range(4):
+                verdicts = await deliver(at_work, messages)
+                assert [(v[0], v[2]) for v in verdicts] == [("retry", 1), ("retry", 2)]
+                waits.append(verdicts[0][1])
+            assert waits[3] > waits[0]
+            assert await b.inbox.list() == []
+            patch.undo()
+            assert await deliver(at_work, messages) == [("ack", 1), ("ack", 2)]
+            patch.setattr(b.inbox, "claim", down)
+            assert (await deliver(at_work, messages))[0][1] < waits[3]
+
+
+async def test_an_outage_while_a_failure_is_recorded_burns_no_attempt(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with bench(sqlite_url) as b:
+
+        async def down(*_: Any, **__: Any) -> bool:
+            raise StoreUnavailable("gone")
+
+        monkeypatch.setattr(b.inbox, "mark_failed", down)
+        at_work, message = subscriber(b, handlers(Broken({1: 99}))), placed()
+        for _ in range(20):
+            [(verdict, _, _)] = await deliver(at_work, [message])
+            assert verdict == "retry"
+        assert [record.getMessage() for record in caplog.records] == ["group receipts waits for its database: gone"]
+
+
+async def test_an_outage_of_the_store_during_a_later_attempt_burns_none(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with bench(sqlite_url) as b:
+
+        async def down(*_: Any, **__: Any) -> None:
+            raise StoreUnavailable("gone")
+
+        message = placed()
+        await b.inbox.mark_failed(GROUP, message, RuntimeError("first"), Retry(0.0))
+        monkeypatch.setattr(b.inbox, "attempt", down)
+        [(verdict, after, _)] = await deliver(subscriber(b, handlers()), [message])
+        assert verdict == "retry"
+        assert after < 1
+        record = await b.record(message)
+        assert (record.retry_count, record.error_msg) == (1, "RuntimeError: first")
+
+
+async def test_an_unexpected_error_gives_the_delivery_and_its_lane_back(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with bench(sqlite_url) as b:
+
+        async def wrong(*_: Any, **__: Any) -> bool:
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(b.inbox, "mark_failed", wrong)
+        verdicts = await deliver(subscriber(b, handlers(Broken({1: 1}))), [placed(1), placed(2)])
+        assert [(verdict[0], verdict[2]) for verdict in verdicts] == [("retry", 1), ("retry", 2)]
