@@ -102,5 +102,5 @@ MUTANTS: Final = (
     Mutant("retry scheduler without a lease", "scheduler_leases", ONE_EFFECT, _reading(BUSINESS, acts=1)),
     Mutant("inbox row pruned too early", "record_outlives_copies", ONE_EFFECT,
            _reading(LOST_VERDICT, prunes=True)),
-    Mutant("a dead worker keeps its messages", "crashed_copies_return", NOTHING_LOST, _reading(CRASH)),
+    Mutant("a dead worker takes its messages along", "crashed_copies_return", NOTHING_LOST, _reading(CRASH)),
 )  # fmt: skip
