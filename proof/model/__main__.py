@@ -123,6 +123,7 @@ def _plain(result: Explored) -> dict[str, Any]:
         "transitions": result.transitions,
         "depth": result.depth,
         "seconds": round(result.seconds, 2),
+        "kinds": sorted(result.kinds),
         "violation": result.violation._asdict() if result.violation else None,
         "story": story(result.world, result.trace),
     }

@@ -22,6 +22,8 @@ class Explored:
     depth: int
     """Steps from the start to the state farthest away."""
     seconds: float
+    kinds: frozenset[str] = frozenset()
+    """The kinds of steps that happened somewhere."""
     violation: Violation | None = None
     trace: Sequence[Label] = ()
 
@@ -64,9 +66,11 @@ def _explored(world: World, ignoring: Collection[str]) -> Explored:
     parents = array("l", [-1])
     quiet = Quiet() if world.scenario.drains else None
     transitions, depth, level_ends = 0, 0, 1
+    kinds: set[object] = set()
 
     def found(violation: Violation | None, trace: Sequence[Label] = ()) -> Explored:
-        return Explored(world, len(states), transitions, depth, time.perf_counter() - began, violation, trace)
+        seconds = time.perf_counter() - began
+        return Explored(world, len(states), transitions, depth, seconds, frozenset(map(str, kinds)), violation, trace)
 
     here = 0
     while here < len(states):
@@ -75,6 +79,7 @@ def _explored(world: World, ignoring: Collection[str]) -> Explored:
         state = states[here]
         for label, after in successors(world, state):
             transitions += 1
+            kinds.add(label[0])
             if (broken := check(world, state, label, after)) and broken.invariant not in ignoring:
                 return found(broken, [*_trace(world, states, parents, here), label])
             there = number.get(after)

@@ -25,7 +25,7 @@ def _worker(number: int) -> str:
 
 
 # How each particular of a step is spoken: r relay, w worker, e event, l several events, g group, n number, m marks.
-_SENTENCES: Final[dict[str, tuple[str, str]]] = {
+SENTENCES: Final[dict[str, tuple[str, str]]] = {
     "begin": ("en", "a writer opens a transaction and writes {0} as version {1} of its key"),
     "commit": ("e", "the transaction of {0} commits: it is NEW in the outbox"),
     "roll back": ("e", "the transaction of {0} is rolled back"),
@@ -82,7 +82,7 @@ _VERDICTS: Final = {GIVING_BACK: "it will be tried again", BURYING: "that was th
 
 
 def sentence(world: World, label: Label) -> str:
-    kinds, text = _SENTENCES[str(label[0])]
+    kinds, text = SENTENCES[str(label[0])]
     spoken = [_spoken(world, kind, value) for kind, value in zip(kinds, label[1:], strict=False)]
     return text.format(*spoken)
 

@@ -3,12 +3,14 @@
 import dataclasses
 import json
 from pathlib import Path
+from typing import cast
 
 import pytest
 from click.testing import CliRunner
 
 from proof.model import INVARIANTS, MUTANTS, SCENARIOS, Mutant, Rules, World, explore, story
 from proof.model.__main__ import ENOUGH, main
+from proof.model.story import SENTENCES
 
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
 MUTANT = {mutant.name: mutant for mutant in MUTANTS}
@@ -29,6 +31,12 @@ def test_no_state_within_the_bounds_breaks_a_promise(figures: dict[str, list[dic
     assert [scenario["name"] for scenario in scenarios] == list(BY_NAME)
     assert {scenario["name"]: scenario["violation"] for scenario in scenarios} == dict.fromkeys(BY_NAME)
     assert sum(int(str(scenario["states"])) for scenario in scenarios) >= ENOUGH >= 300_000
+
+
+def test_everything_that_can_happen_does_happen_somewhere(figures: dict[str, list[dict[str, object]]]) -> None:
+    """Else a promise might hold only because nothing ever tries it."""
+    happened = {kind for scenario in figures["scenarios"] for kind in cast(list[str], scenario["kinds"])}
+    assert happened == set(SENTENCES) - {"run without lease"}
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "-"))
