@@ -126,7 +126,7 @@ class Intake:
         arrived = await line.post.do(lambda: self._receiver.receive())
         fault = world.fates.draw(RECEIVE)
         with world.reaching(line.process, f"receive {len(arrived)}", fault, done=True):
-            await line.process.step_outside(5.0 if fault == "late" else world.fates.latency())
+            await line.process.step_outside(3.0 if fault == "late" else world.fates.latency())
             if fault == "killed after":
                 line.process.die()
         deliveries = [Parcel(line, delivery) for delivery in arrived]

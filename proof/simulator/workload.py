@@ -61,10 +61,10 @@ class Writer:
             except IntegrityError:
                 pass  # it was committed, although we were told otherwise
             except (StoreError, SQLAlchemyError):
-                await process.clock.sleep(self._random.random())
+                await process.clock.sleep(self._random.random() * 0.3)
                 continue
             self.done += 1
-            await process.clock.sleep(self._random.random() * 2)
+            await process.clock.sleep(self._random.random() * 0.8)
 
     async def _transact(self, outbox: Outbox, number: int) -> None:
         # The same number must mean the same transaction in every life of the writer.
@@ -112,7 +112,7 @@ def handlers(world: "World", process: "Process", outbox: Outbox) -> Registry:
                 if fault == "killed":
                     process.die()
                 if fault == "slow":
-                    await asyncio.sleep(20)
+                    await asyncio.sleep(6)
                 if fault == "fails before":
                     raise ConnectionError("the weather")
                 await note(session, group, message)

@@ -32,8 +32,8 @@ from proof.simulator.time import VirtualLoop
 from proof.simulator.workload import TRANSACTIONS, Writer, handlers
 
 LEAST_FAULTS = 50
-LEASE = 5.0
-ACK_DEADLINE = 6.0
+LEASE = 2.0
+ACK_DEADLINE = 2.4
 _LONGEST_STORM = 600.0
 _LONGEST_CALM = 400.0
 TOPOLOGY = Topology(
@@ -156,7 +156,7 @@ class World:
         """Until all is written and enough went wrong."""
         loop = asyncio.get_running_loop()
         while loop.time() < _LONGEST_STORM and (self.fates.count < LEAST_FAULTS or self.writer.done < TRANSACTIONS):
-            await self.post.process.clock.sleep(0.5)
+            await self.post.process.clock.sleep(0.2)
 
     async def _calm(self, outcome: Outcome) -> None:
         """Nothing goes wrong any more: all that was written must come to its end."""
@@ -229,7 +229,7 @@ class World:
             store._engine.sync_engine.dispose(close=False)
         if killed:
             self.tell(process.name, "was killed")
-            await asyncio.sleep(self.random.random() * 3)
+            await asyncio.sleep(self.random.random())
         return killed
 
     async def _serve(self, process: Process, store: SimulatedStore) -> None:
@@ -242,13 +242,13 @@ class World:
         relay = Relay(
             store,
             line,
-            options=RelayOptions(lease=LEASE, poll=2.0, batch=6, backoff=Backoff(attempts=4, base=1.0)),
+            options=RelayOptions(lease=LEASE, poll=2.0, batch=6, backoff=Backoff(attempts=4, base=0.4)),
             clock=process.clock,
             randomness=chance,
             name=process.name,
             wake=outbox.wakes[DEFAULT_OUTBOX],
         )
-        options = SubscriberOptions(ack_deadline=ACK_DEADLINE, lock_ttl=LEASE, backoff=Backoff(attempts=9, base=0.5))
+        options = SubscriberOptions(ack_deadline=ACK_DEADLINE, lock_ttl=LEASE, backoff=Backoff(attempts=9, base=0.2))
         stop = asyncio.Event()
         parts = [relay.run(stop)]
         for group in registry.groups:
@@ -260,9 +260,9 @@ class World:
         await asyncio.gather(*(process.spawn(part) for part in parts))
 
     async def _housekeeping(self, process: Process, store: SimulatedStore, scheduler: RetryScheduler) -> None:
-        pruner = Pruner(store, DEFAULT_OUTBOX, retention=30.0)
+        pruner = Pruner(store, DEFAULT_OUTBOX, retention=10.0)
         while True:
-            await process.clock.sleep(10)
+            await process.clock.sleep(4)
             try:
                 await scheduler.run_once()
                 await pruner.run_once()
@@ -275,17 +275,17 @@ class World:
 
     async def _weather(self) -> None:
         while not self.fates.calm:
-            await asyncio.sleep(1 + self.random.random() * 4)
+            await asyncio.sleep(0.5 + self.random.random() * 2)
             fault = self.fates.draw(WORLD)
             if fault:
                 self.tell("world", f"✗ {fault}")
             if fault == "broker away":
                 self.post.away = True
-                await asyncio.sleep(self.random.random() * 8)
+                await asyncio.sleep(self.random.random() * 3)
                 self.post.away = False
             elif fault == "database away":
                 self._server.away = True
-                await asyncio.sleep(self.random.random() * 8)
+                await asyncio.sleep(self.random.random() * 3)
                 self._server.away = False
             elif fault == "clock jumps":
                 for process in self._alive.values():
