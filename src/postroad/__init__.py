@@ -13,14 +13,20 @@ The journey of an event, and of this package:
 At least once on the wire, exactly once in effect in the handler's database. Each stage can be used alone.
 """
 
-from postroad.app import Postroad
-from postroad.errors import BusinessError, PoisonError, PostroadError, TransientError
-from postroad.events import event
-from postroad.message import Message
-from postroad.relay import RelayOptions
-from postroad.retry import Backoff
-from postroad.stores.tables import OutboxTable
-from postroad.subscriber import SubscriberOptions
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+# Imported when first asked for: the pytest plugin lives in this package, and a test run that does not use it
+# must not wait for all of it.
+if TYPE_CHECKING:
+    from postroad.app import Postroad
+    from postroad.errors import BusinessError, PoisonError, PostroadError, TransientError
+    from postroad.events import event
+    from postroad.message import Message
+    from postroad.relay import RelayOptions
+    from postroad.retry import Backoff
+    from postroad.stores.tables import OutboxTable
+    from postroad.subscriber import SubscriberOptions
 
 __all__ = [
     "Backoff",
@@ -35,3 +41,26 @@ __all__ = [
     "TransientError",
     "event",
 ]
+
+_HOMES = {
+    "app": ("Postroad",),
+    "errors": ("BusinessError", "PoisonError", "PostroadError", "TransientError"),
+    "events": ("event",),
+    "message": ("Message",),
+    "relay": ("RelayOptions",),
+    "retry": ("Backoff",),
+    "stores.tables": ("OutboxTable",),
+    "subscriber": ("SubscriberOptions",),
+}
+_HOME_OF = {name: f"postroad.{home}" for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'postroad' has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_HOME_OF[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

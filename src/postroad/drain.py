@@ -14,7 +14,7 @@ async def drain(road: "Postroad", timeout: float) -> None:
     pause = _SHORTEST
     # Writers on other hosts stamp with their own clocks: allow them to be a little ahead of ours.
     written_by = road.clock.now() + timedelta(seconds=1)
-    while waiting := await _unsent(road, written_by):
+    while waiting := await unsent(road, written_by):
         pause = await _pause(road, pause, deadline, timeout, waiting)
     # Whatever is published after this moment was written after the call.
     sent_by = road.clock.now()
@@ -26,7 +26,7 @@ async def drain(road: "Postroad", timeout: float) -> None:
             pause = await _pause(road, pause, deadline, timeout, f"{depth.messages} messages in {subscription.name}")
 
 
-async def _unsent(road: "Postroad", written_by: datetime) -> str:
+async def unsent(road: "Postroad", written_by: datetime) -> str:
     """What the outboxes still have to send; empty if nothing. A parked event is settled, and so is its queue."""
     async with road.store.reading() as connection:
         for outbox in road.outboxes:

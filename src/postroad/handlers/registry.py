@@ -6,7 +6,7 @@ from typing import Any
 from postroad.codec.upcast import choose
 from postroad.errors import ConfigurationError
 from postroad.events import EventType, event_type_of
-from postroad.handlers.handler import Handler, make_handler, name_of
+from postroad.handlers.handler import Handler, make_handler
 from postroad.message import Message
 
 
@@ -26,14 +26,18 @@ class Registry:
         """One handler for each group, event type and schema version."""
         kind = event_type if isinstance(event_type, EventType) else event_type_of(event_type)
         handler = make_handler(group, kind, function, batch, commit_every)
-        versions = self._handlers.setdefault((group, kind.name), {})
+        self.put(handler)
+        return handler
+
+    def put(self, handler: Handler) -> None:
+        kind = handler.event_type
+        versions = self._handlers.setdefault((handler.group, kind.name), {})
         if kind.schema_version in versions:
             raise ConfigurationError(
-                f"{kind.name} v{kind.schema_version} has two handlers in group {group!r}: "
-                f"{versions[kind.schema_version].name} and {name_of(function)}. Give one another group."
+                f"{kind.name} v{kind.schema_version} has two handlers in group {handler.group!r}: "
+                f"{versions[kind.schema_version].name} and {handler.name}. Give one another group."
             )
         versions[kind.schema_version] = handler
-        return handler
 
     def find(self, group: str, message: Message) -> Handler | None:
         """The handler for the message's schema version, else for the next newer one it can be lifted to."""

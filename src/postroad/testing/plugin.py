@@ -1,0 +1,75 @@
+"""The pytest plugin: the `survives` fixture. Without it, a test run stays as it is."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+
+# Everything of Postroad is imported when the fixture is used: whoever has it installed and does not test with it
+# must not wait for it.
+if TYPE_CHECKING:
+    from postroad.testing.survival import Survived
+
+_OPTION = "--postroad-fault"
+
+
+class Survives(Protocol):
+    def __call__(
+        self,
+        build: Any,
+        scenario: Callable[..., Any],
+        *,
+        outcome: Callable[..., Any],
+        setup: Callable[..., Any] | None = None,
+        database_url: str | None = None,
+        workers: int = 1,
+    ) -> "Survived": ...
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.getgroup("postroad").addoption(
+        _OPTION,
+        default="",
+        metavar="FAULT",
+        help="try only this fault in tests that use `survives`: commit-before:3, or all of a kind: commit-before",
+    )
+
+
+@pytest.fixture
+def survives(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Survives:
+    """Runs a scenario undisturbed, then with each fault that can happen to it, and compares the outcomes.
+
+    `survives(build, scenario, outcome=…)`, in a plain or an async test:
+
+    build         a function that takes a database URL and returns your Postroad with its handlers; or the
+                  Postroad itself, which then gets a database of its own for each run
+    scenario      what your service does: `async def scenario(road)`, writing events in transactions
+    outcome       a function that returns what is to be seen afterwards, in tables or at a fake's; may ask for `road`
+    setup         what is done before the scenario, undisturbed: `async def setup(road)`, such as creating tables
+    database_url  an empty database instead of a SQLite file; it is emptied before each run
+    workers       2: try also two workers at once
+    """
+
+    def survive(build: Any, scenario: Callable[..., Any], **options: Any) -> "Survived":
+        from postroad.testing.survival import DidNotSurvive, Survival
+
+        folder: Path = tmp_path_factory.mktemp("survives")
+        survival = Survival(
+            build,
+            scenario,
+            folder=folder,
+            only=request.config.getoption(_OPTION),
+            rerun=f"pytest '{request.node.nodeid}' {_OPTION}=",
+            **options,
+        )
+        # In a thread of its own, because an async test has an event loop running in this one.
+        with ThreadPoolExecutor(1, "survives") as thread:
+            running = thread.submit(survival.run)
+        if isinstance(story := running.exception(), DidNotSurvive):
+            pytest.fail(str(story), pytrace=False)
+        print(running.result())
+        return running.result()
+
+    return survive

@@ -1,0 +1,90 @@
+"""From another outcome to the handler that made it, as far as a run can tell."""
+
+from postroad.testing.survival.verdict import Finding, Place, Played
+
+_KEY = "Give the other side `message.id` as idempotency key: it is the same however often the event comes."
+_SESSION = "Or do it through `session`: what is written there is undone together with the commit."
+_FOLLOW_UP = (
+    "Or write a follow-up event with `road.add(session, …)` and make the call, with that key, in its own handler: "
+    "then nothing else is repeated with it."
+)
+_COMMIT = "the commit failed"
+_BETWEEN = {"worker-stalls": "it lost its lease to another worker", "duplicate": "the event came twice"}
+
+
+def blame(played: Played, usual: Played) -> Finding:
+    if places := played.repeated(usual):
+        return _repeated(played, usual, places[0])
+    where = played.fault.where if played.fault else ""
+    match _kind(played):
+        case "late-key":
+            return Finding(
+                f"The outcome depends on the order between keys: it changes when {where} comes last.",
+                causes=[f"Called for it: {_handlers_of_key(played, where)}. Order is kept within one key only."],
+                cures=[
+                    "Let each handler reach the same end whichever event comes first.",
+                    "Or raise TransientError when something is missing: the event is tried again later.",
+                    "Or give both events the same aggregate and key: then they stay in order.",
+                ],
+                by_outcome=True,
+            )
+        case "late-group":
+            return Finding(
+                f"The outcome depends on which group is faster: it changes when {where} comes last.",
+                causes=["Groups do not wait for each other; each has its own place in the topic."],
+                cures=[
+                    "Let the first write a follow-up event and the second listen to that.",
+                    "Or do both in one handler of one group.",
+                ],
+                by_outcome=True,
+            )
+        case "two-workers":
+            return Finding(
+                "Two handlers at once overwrote what the other had done.",
+                causes=["Events of different keys are handled at once: what one has read, another may change."],
+                cures=["Change rows in one statement (SET total = total + :cents), or read them FOR UPDATE."],
+                by_outcome=True,
+            )
+    return Finding(
+        "The outcome changed, although no handler was called twice.",
+        causes=["Something of it was kept in the process that died, or is not in the database yet."],
+        cures=["Write effects through `session`; keep nothing for later in memory."],
+        by_outcome=True,
+    )
+
+
+def _repeated(played: Played, usual: Played, place: Place) -> Finding:
+    group, event_id = place
+    handler = f"Your handler `{played.handler(*place)}` (group {group})"
+    extra, missing = played.outcome.more_than(usual.outcome), usual.outcome.more_than(played.outcome)
+    if missing and not extra:
+        return Finding(
+            f"{handler} left its work undone: called again for {played.name(event_id)}, it did nothing.",
+            place,
+            ["Its first call was rolled back, but something outside the database remembers it."],
+            ["Keep what it must remember in the database, through `session`; the inbox already keeps duplicates away."],
+            by_outcome=True,
+        )
+    times = {2: "twice", 3: "three times"}.get(played.attempts()[place], "several times")
+    done = f"did its work {times}" if extra and not missing else "changed the outcome"
+    return Finding(
+        f"{handler} {done}: it was called for {played.name(event_id)}, {_BETWEEN.get(_kind(played), _COMMIT)}, "
+        "and it was called again. What it did outside the database was not undone.",
+        place,
+        [],
+        [_KEY, _SESSION, _FOLLOW_UP],
+        by_outcome=True,
+    )
+
+
+def _kind(played: Played) -> str:
+    return played.fault.kind if played.fault else ""
+
+
+def _handlers_of_key(played: Played, key: str) -> str:
+    names = dict.fromkeys(
+        f"`{call.handler}` (group {call.group})"
+        for call in played.calls
+        if any(message.ordering_key == key for message in call.messages)
+    )
+    return ", ".join(names) or "no handler"

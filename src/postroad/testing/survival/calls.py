@@ -1,0 +1,84 @@
+"""The user's handlers, watched: who was called for what, and whether the commit that followed went through."""
+
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, fields
+from uuid import UUID
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from postroad.handlers import Handler, Registry
+from postroad.message import Message
+from postroad.retry import describe
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    handler: str
+    group: str
+    messages: Sequence[Message]
+    failure: str = ""
+    ended: bool = False
+    committed: bool = False
+
+    def is_for(self, group: str, event_id: UUID) -> bool:
+        return self.group == group and any(message.id == event_id for message in self.messages)
+
+    @property
+    def who(self) -> str:
+        return f"`{self.handler}` (group {self.group})"
+
+    @property
+    def what(self) -> str:
+        return " and ".join(map(label, self.messages))
+
+    def __str__(self) -> str:
+        return f"{self.who} for {self.what}"
+
+
+def label(message: Message) -> str:
+    return f"{message.type} {message.aggregate_id}"
+
+
+Watch = Callable[[Call, AsyncSession], Awaitable[None]]
+
+_ids: ContextVar[random.Random | None] = ContextVar("postroad_testing_ids", default=None)
+
+
+class RepeatableIds(random.Random):
+    """An event gets the same id in every run: from its cause if a handler writes it, else by counting."""
+
+    def getrandbits(self, k: int, /) -> int:
+        own = _ids.get()
+        return super().getrandbits(k) if own is None else own.getrandbits(k)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WatchedHandler(Handler):
+    begun: Watch = None  # type: ignore[assignment]
+
+    async def __call__(
+        self, events: Sequence[object], messages: Sequence[Message], session: AsyncSession, road: object
+    ) -> None:
+        call = Call(self.name.rpartition(".")[2], self.group, tuple(messages))
+        token = _ids.set(random.Random(f"{self.group} {[str(message.id) for message in messages]}"))
+        try:
+            await self.begun(call, session)
+            await Handler.__call__(self, events, messages, session, road)
+        except BaseException as error:
+            call.failure = describe(error)
+            raise
+        finally:
+            call.ended = True
+            _ids.reset(token)
+
+
+def watched(registry: Registry, begun: Watch) -> Registry:
+    """The same handlers, each with somebody looking."""
+    copy = Registry()
+    for group in registry.groups:
+        for handler in registry.handlers(group):
+            values = {field.name: getattr(handler, field.name) for field in fields(Handler)}
+            copy.put(WatchedHandler(**values, begun=begun))
+    return copy

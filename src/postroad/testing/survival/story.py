@@ -1,0 +1,71 @@
+"""What happened, in words."""
+
+import textwrap
+from collections.abc import Sequence
+
+from postroad.testing.survival.calls import Call
+from postroad.testing.survival.faults import Fault
+from postroad.testing.survival.verdict import Finding, Played
+
+
+def tell(played: Played, usual: Played, findings: Sequence[Finding]) -> str:
+    """The first finding in full, the others by their headlines."""
+    first, *others = findings
+    parts = [_wrapped(first.headline), _what_happened(played, first)]
+    if first.by_outcome:
+        parts.append(_both(played, usual))
+    if first.cures:
+        parts.append("What to do:\n" + "\n".join(_item(cure) for cure in first.cures))
+    if others:
+        parts.append("Besides:\n" + "\n".join(_item(other.headline) for other in others))
+    return "\n\n".join(parts)
+
+
+def _what_happened(played: Played, finding: Finding) -> str:
+    lines = list(_steps(played, finding))
+    lines += [_wrapped(cause, "  ") for cause in finding.causes]
+    return "What happened:\n" + "\n".join(lines)
+
+
+def _steps(played: Played, finding: Finding) -> list[str]:
+    told: list[str] = []
+    calls = 0
+    for entry in played.log:
+        if isinstance(entry, Fault):
+            told.append(entry.told)
+        elif finding.place and entry.is_for(*finding.place):
+            calls += 1
+            told.append(_call(entry, calls))
+    return [_wrapped(text, f"  {number}. ") for number, text in enumerate(told, 1)]
+
+
+def _call(call: Call, time: int) -> str:
+    again = "" if time == 1 else " again"
+    if call.committed:
+        end = "Its commit went through"
+    elif call.failure:
+        end = f"It raised {call.failure}"
+    else:
+        end = "Its commit did not go through"
+    return f"{call.who} was called{again} for {call.what}. {end}."
+
+
+def _both(played: Played, usual: Played) -> str:
+    lines = [f"Expected (as without the fault):\n{_indented(usual.outcome)}", f"Got:\n{_indented(played.outcome)}"]
+    if extra := played.outcome.more_than(usual.outcome):
+        lines.append("Too many: " + ", ".join(map(repr, extra)))
+    if missing := usual.outcome.more_than(played.outcome):
+        lines.append("Missing: " + ", ".join(map(repr, missing)))
+    return "\n".join(lines)
+
+
+def _indented(value: object) -> str:
+    return textwrap.indent(str(value), "    ")
+
+
+def _item(text: str) -> str:
+    return _wrapped(text, "  - ")
+
+
+def _wrapped(text: str, first: str = "") -> str:
+    return textwrap.fill(text, 110, initial_indent=first, subsequent_indent=" " * len(first), break_long_words=False)

@@ -1,0 +1,227 @@
+"""The same scenario over and over: undisturbed, then with each fault in turn."""
+
+import asyncio
+import inspect
+import logging
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from postroad.app import Postroad
+from postroad.errors import ConfigurationError
+from postroad.retry import describe
+from postroad.stores import open_store
+from postroad.testing.survival import database, faults, story
+from postroad.testing.survival.commits import CommitWatch
+from postroad.testing.survival.faults import Crash, Fault
+from postroad.testing.survival.outcome import Outcome, look, takes_argument
+from postroad.testing.survival.run import SCENARIO, Run
+from postroad.testing.survival.verdict import Finding, Played, judge
+
+Build = Postroad | Callable[..., Postroad]
+
+
+class DidNotSurvive(AssertionError):
+    """Its text is the whole story."""
+
+
+@dataclass(frozen=True, slots=True)
+class Survived:
+    tried: Sequence[Fault]
+
+    def __str__(self) -> str:
+        return faults.counted(self.tried)
+
+
+@dataclass
+class Survival:
+    build: Build
+    scenario: Callable[..., Any]
+    outcome: Callable[..., Any]
+    folder: Path
+    setup: Callable[..., Any] | None = None
+    database_url: str | None = None
+    workers: int = 1
+    only: str = ""
+    rerun: str = ""
+    """The command that repeats one fault, which is put behind it."""
+    began: datetime = field(default_factory=lambda: datetime.now(UTC))
+    """The time in every run, so that ids and stamps are the same in all of them."""
+
+    def run(self) -> Survived:
+        """In an event loop of its own. Raises DidNotSurvive."""
+        with _silence():
+            return asyncio.run(self._run())
+
+    async def _run(self) -> Survived:
+        asyncio.get_running_loop().set_exception_handler(_ignore_crashes)
+        usual = await self._undisturbed()
+        chosen = faults.choose(faults.enumerate_faults(usual.points), self.only)
+        broken: list[tuple[Played, Sequence[Finding]]] = []
+        for fault in chosen:
+            played = await self._play(fault)
+            if findings := judge(played, usual):
+                broken.append((played, findings))
+        if broken:
+            raise DidNotSurvive(self._report(broken, usual, chosen))
+        return Survived(chosen)
+
+    async def _undisturbed(self) -> Played:
+        first, usual = await self._play(None), await self._play(None)
+        if not usual.written and not usual.foreign:
+            raise DidNotSurvive("The scenario committed no event, so there is nothing that could be lost.")
+        if first.outcome != usual.outcome:
+            raise DidNotSurvive(
+                "Two runs without any fault ended differently, so no fault could be told from chance.\n\n"
+                f"The first:\n    {first.outcome}\nThe second:\n    {usual.outcome}\n\n"
+                "Does `outcome` show something that changes by itself (a time, a generated id)? Leave it out. Does "
+                "something outlive a run (a list in a fake)? Make it anew, or clear it, where the service is built."
+            )
+        if findings := judge(usual, usual):
+            raise DidNotSurvive("Without any fault: " + story.tell(usual, usual, findings))
+        if self.workers > 1:
+            usual.points["pair"] = ["two workers"]  # type: ignore[index]
+        return usual
+
+    def _report(
+        self, broken: Sequence[tuple[Played, Sequence[Finding]]], usual: Played, chosen: Sequence[Fault]
+    ) -> str:
+        (played, findings), *others = broken
+        parts = [story.tell(played, usual, findings)]
+        if self.rerun:
+            parts.append(f"Rerun only this fault:\n    {self.rerun}{played.fault}")
+        also = f" Also broken by: {', '.join(str(other.fault) for other, _ in others)}." if others else ""
+        parts.append(f"{faults.counted(chosen)}; {len(broken)} changed the outcome.{also}")
+        return "\n\n".join(parts)
+
+    # -- one run -----------------------------------------------------------------------------------------
+
+    async def _play(self, fault: Fault | None) -> Played:
+        url = self.database_url or self._fresh_file()
+        road = self._built(url)
+        saved = dict(road.__dict__)
+        if road is self.build:
+            road.store = open_store(url)
+        run = Run(road, fault, self.began, workers=self.workers)
+        try:
+            await self._prepare(road)
+            run.dress()
+            if self.setup:
+                await _call(self.setup, road)
+            return await self._played(run)
+        finally:
+            for process in run.processes:
+                process.abandon()
+            await road.aclose()
+            if road is self.build:
+                road.__dict__.clear()
+                road.__dict__.update(saved)
+
+    async def _played(self, run: Run) -> Played:
+        failure = ""
+        with CommitWatch(run.before_commit, run.after_commit):
+            await run.start()
+            try:
+                with run.acting(SCENARIO):
+                    await _call(self.scenario, run.road)
+            except Crash:
+                pass
+            except Exception as error:
+                if run.fault is None:
+                    raise
+                failure = describe(error)
+            await run.settle()
+        if run.fault and not run.struck:
+            raise DidNotSurvive(
+                f"{run.fault} was there in the undisturbed run and not in this one, so this scenario is not the same "
+                "each time. Take chance and time out of it."
+            )
+        return Played(
+            fault=run.fault,
+            points=run.points,
+            struck=run.struck,
+            cut=run.cut,
+            calls=run.calls,
+            log=run.log,
+            written={one.id: one for one in await database.written(run.road.store, run.road.outboxes)},
+            foreign=run.foreign,
+            records=await database.records(run.road.store),
+            registry=run.road.registry,
+            outcome=Outcome(None) if run.cut else await look(self.outcome, run.road),
+            failure=failure,
+        )
+
+    # -- the service and its database --------------------------------------------------------------------
+
+    def _built(self, url: str) -> Postroad:
+        if isinstance(self.build, Postroad):
+            return self.build
+        built = self.build(url) if takes_argument(self.build) else self.build()
+        if not isinstance(built, Postroad):
+            raise ConfigurationError(f"build returned {built!r}. It must return a Postroad, with its handlers.")
+        return built
+
+    async def _prepare(self, road: Postroad) -> None:
+        if not self._is_ours(road):
+            await database.empty(road.store, road.outboxes)
+            await road.migrate()
+            return
+        database.hurry(road.store)
+        if not self._template.exists():
+            await road.migrate()
+            with sqlite3.connect(self._file) as source, sqlite3.connect(self._template) as target:
+                source.backup(target)
+            source.close()
+            target.close()
+
+    def _is_ours(self, road: Postroad) -> bool:
+        return road.store.url.database == str(self._file)
+
+    @property
+    def _file(self) -> Path:
+        return self.folder / "survives.db"
+
+    @property
+    def _template(self) -> Path:
+        return self.folder / "survives-migrated.db"
+
+    def _fresh_file(self) -> str:
+        """A file with Postroad's tables and nothing else, once the first run has made them."""
+        for ending in ("", "-wal", "-shm"):
+            Path(f"{self._file}{ending}").unlink(missing_ok=True)
+        if self._template.exists():
+            shutil.copyfile(self._template, self._file)
+        return f"sqlite:///{self._file}"
+
+
+async def rows(road: Postroad, sql: str, **values: Any) -> list[tuple[Any, ...]]:
+    """What a query finds, for `outcome`."""
+    return await database.query(road.store, sql, values)
+
+
+async def _call(function: Callable[..., Any], road: Postroad) -> None:
+    result = function(road) if takes_argument(function) else function()
+    if inspect.isawaitable(result):
+        await result
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """What Postroad logs about faults that were made on purpose is no news, and would bury the story."""
+    logger = logging.getLogger("postroad")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _ignore_crashes(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    if not isinstance(context.get("exception"), Crash):
+        loop.default_exception_handler(context)
