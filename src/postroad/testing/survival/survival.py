@@ -64,7 +64,7 @@ class Survival:
         chosen = faults.choose(faults.enumerate_faults(usual.points), self.only)
         broken: list[tuple[Played, Sequence[Finding]]] = []
         for fault in chosen:
-            played = await self._play(fault)
+            played = await self.play(fault)
             if findings := judge(played, usual):
                 broken.append((played, findings))
         if broken:
@@ -72,7 +72,7 @@ class Survival:
         return Survived(chosen)
 
     async def _undisturbed(self) -> Played:
-        first, usual = await self._play(None), await self._play(None)
+        first, usual = await self.play(None), await self.play(None)
         if not usual.written and not usual.foreign:
             raise DidNotSurvive("The scenario committed no event, so there is nothing that could be lost.")
         if first.outcome != usual.outcome:
@@ -101,7 +101,8 @@ class Survival:
 
     # -- one run -----------------------------------------------------------------------------------------
 
-    async def _play(self, fault: Fault | None) -> Played:
+    async def play(self, fault: Fault | None) -> Played:
+        """One run on a fresh database, with one fault or none; nothing is judged."""
         url = self.database_url or self._fresh_file()
         road = self._built(url)
         saved = dict(road.__dict__)
