@@ -19,6 +19,10 @@ class Gateway:
         self.charges = []
         self._known = set()
 
+    def reset(self):
+        self.charges.clear()
+        self._known.clear()
+
     async def charge(self, order_id, cents, idempotency_key=None):
         if idempotency_key is None or idempotency_key not in self._known:
             self._known.add(idempotency_key)

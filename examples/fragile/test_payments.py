@@ -23,7 +23,7 @@ def charges():
 
 def build_with(service):
     def build(database_url):
-        gateway.__init__()  # each run begins with a gateway that has charged nobody
+        gateway.reset()  # each run begins with a gateway that has charged nobody
         return service(database_url, gateway)
 
     return build

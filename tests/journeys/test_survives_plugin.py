@@ -1,6 +1,7 @@
 """The fixture as a user meets it: their own pytest run, their own folder."""
 
 import os
+import re
 import subprocess
 import sys
 from importlib.metadata import entry_points
@@ -10,6 +11,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 FRAGILE = ROOT / "examples" / "fragile"
+GUIDE = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python file=(\S+)\n(.*?)```", GUIDE, re.DOTALL)
 
 
 def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -20,15 +23,15 @@ def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-c", os.devnull, "--rootdir", str(folder), "-p", "no:cacheprovider",
          "-o", "asyncio_default_fixture_loop_scope=function", *plugin, *arguments],
-        cwd=folder, env=clean | {"PYTHONPATH": str(ROOT / "src")}, capture_output=True, text=True, timeout=240, check=False,
+        cwd=folder, env=clean | {"PYTHONPATH": str(ROOT / "src")},
+        capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
 
 
 def test_the_fragile_example_fails_with_the_story_in_the_guide() -> None:
     ran = run_pytest(FRAGILE, "-q", "test_payments.py::test_fragile_payments_survive")
     assert ran.returncode == 1, ran.stdout + ran.stderr
-    guide = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
-    story = guide.split("```text\n")[1].split("```")[0].strip()
+    story = GUIDE.split("```text\n")[1].split("```")[0].strip()
     assert story in ran.stdout
     assert "Traceback" not in ran.stdout
 
@@ -36,7 +39,7 @@ def test_the_fragile_example_fails_with_the_story_in_the_guide() -> None:
 def test_the_printed_command_repeats_one_fault_alone() -> None:
     which = "test_payments.py::test_fragile_payments_survive"
     ran = run_pytest(FRAGILE, "-q", which, "--postroad-fault=worker-stalls:2")
-    assert "1 fault tried: 1 stalled workers; 1 changed the outcome." in ran.stdout
+    assert "1 fault tried: 1 stalled worker; 1 broke something." in ran.stdout
     assert f"pytest '{which}' --postroad-fault=worker-stalls:2" in ran.stdout
 
 
@@ -90,3 +93,22 @@ def test_other():
 def test_the_option_is_explained(tmp_path: Path) -> None:
     told = " ".join(run_pytest(tmp_path, "--help").stdout.split())
     assert "--postroad-fault=FAULT try only this fault in tests that use `survives`" in told
+
+
+# -- the guide -----------------------------------------------------------------------------------------
+
+
+def test_the_guide_shows_the_example_that_runs() -> None:
+    shown = [(name, code) for name, code in BLOCKS if (FRAGILE / name).exists()]
+    assert len(shown) == 3
+    for name, code in shown:
+        assert code in (FRAGILE / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("name", "passed"), [("test_snippets.py", "3 passed"), ("test_contracts.py", "passed")])
+def test_the_guides_snippets_run(tmp_path: Path, name: str, passed: str) -> None:
+    code = "\n".join(code for file, code in BLOCKS if file == name)
+    (tmp_path / name).write_text(code, encoding="utf-8")
+    ran = run_pytest(tmp_path, "-q", "-o", "asyncio_mode=auto", name)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert passed in ran.stdout

@@ -87,6 +87,11 @@ def choose(faults: Sequence[Fault], wanted: str) -> list[Fault]:
 def counted(faults: Iterable[Fault]) -> str:
     """`27 faults tried: 9 before a commit, 9 after a commit, …`"""
     counts = Counter(fault.kind for fault in faults)
-    parts = ", ".join(f"{count} {KINDS[kind].counted}" for kind, count in counts.items())
+    parts = ", ".join(f"{count} {_singular(kind, count)}" for kind, count in counts.items())
     total = counts.total()
     return f"{total} fault{'' if total == 1 else 's'} tried: {parts}" if total else "no faults tried"
+
+
+def _singular(kind: str, count: int) -> str:
+    told = KINDS[kind].counted
+    return told.removesuffix("s") if count == 1 else told

@@ -11,7 +11,7 @@ from postroad.testing.survival.verdict import Finding, Played
 def tell(played: Played, usual: Played, findings: Sequence[Finding]) -> str:
     """The first finding in full, the others by their headlines."""
     first, *others = findings
-    parts = [_wrapped(first.headline), _what_happened(played, first)]
+    parts = [wrapped(first.headline), _what_happened(played, first)]
     if first.by_outcome:
         parts.append(_both(played, usual))
     if first.cures:
@@ -23,7 +23,7 @@ def tell(played: Played, usual: Played, findings: Sequence[Finding]) -> str:
 
 def _what_happened(played: Played, finding: Finding) -> str:
     lines = list(_steps(played, finding))
-    lines += [_wrapped(cause, "  ") for cause in finding.causes]
+    lines += [wrapped(cause, "  ") for cause in finding.causes]
     return "What happened:\n" + "\n".join(lines)
 
 
@@ -36,7 +36,7 @@ def _steps(played: Played, finding: Finding) -> list[str]:
         elif finding.place and entry.is_for(*finding.place):
             calls += 1
             told.append(_call(entry, calls))
-    return [_wrapped(text, f"  {number}. ") for number, text in enumerate(told, 1)]
+    return [wrapped(text, f"  {number}. ") for number, text in enumerate(told, 1)]
 
 
 def _call(call: Call, time: int) -> str:
@@ -64,8 +64,11 @@ def _indented(value: object) -> str:
 
 
 def _item(text: str) -> str:
-    return _wrapped(text, "  - ")
+    return wrapped(text, "  - ")
 
 
-def _wrapped(text: str, first: str = "") -> str:
-    return textwrap.fill(text, 110, initial_indent=first, subsequent_indent=" " * len(first), break_long_words=False)
+def wrapped(text: str, first: str = "") -> str:
+    rest = " " * len(first)
+    return textwrap.fill(
+        text, 110, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+    )

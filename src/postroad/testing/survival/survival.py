@@ -96,7 +96,7 @@ class Survival:
         if self.rerun:
             parts.append(f"Rerun only this fault:\n    {self.rerun}{played.fault}")
         also = f" Also broken by: {', '.join(str(other.fault) for other, _ in others)}." if others else ""
-        parts.append(f"{faults.counted(chosen)}; {len(broken)} changed the outcome.{also}")
+        parts.append(story.wrapped(f"{faults.counted(chosen)}; {len(broken)} broke something.{also}"))
         return "\n\n".join(parts)
 
     # -- one run -----------------------------------------------------------------------------------------
