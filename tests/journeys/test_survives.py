@@ -93,6 +93,33 @@ def test_a_transaction_of_its_own_inside_the_handler_is_caught(tmp_path: Path, f
     assert "Your handler `hasty` (group receipts) did its work twice" in story
 
 
+def test_a_scenario_that_acts_before_its_commit_is_caught(trial: Trial) -> None:
+    mails: list[str] = []
+
+    def handlers(road: Postroad) -> None:
+        mails.clear()
+        only_receipts(road)
+
+    async def hasty(road: Postroad) -> None:
+        for order in ("o-1", "o-2"):
+            async with road.session() as session, session.begin():
+                road.add(session, OrderPlaced(order))
+                mails.append(order)
+
+    story = trial.story(handlers, hasty, outcome=lambda: mails, only="commit-before")
+    assert story.startswith("Your scenario did something before its commit that stayed, although the commit failed.")
+    assert "Expected (as if it had not come so far): [] Got: ['o-1']" in story
+    assert "2 broke something. Also broken by: commit-before:2." in story
+
+
+def test_a_scenario_that_dies_before_it_made_its_tables_is_no_mistake(trial: Trial) -> None:
+    async def from_nothing(road: Postroad) -> None:
+        await create_tables(road)
+        await place(road, "o-1")
+
+    assert trial.story(only_receipts, from_nothing, setup=None, only="commit-before") == ""
+
+
 # -- memory, order, errors -----------------------------------------------------------------------------
 
 

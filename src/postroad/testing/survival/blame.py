@@ -1,5 +1,6 @@
 """From another outcome to the handler that made it, as far as a run can tell."""
 
+from postroad.testing.survival.outcome import Outcome
 from postroad.testing.survival.verdict import Finding, Place, Played
 
 _KEY = "Give the other side `message.id` as idempotency key: it is the same however often the event comes."
@@ -26,7 +27,7 @@ def blame(played: Played, usual: Played) -> Finding:
                     "Or raise TransientError when something is missing: the event is tried again later.",
                     "Or give both events the same aggregate and key: then they stay in order.",
                 ],
-                by_outcome=True,
+                expected=usual.outcome,
             )
         case "late-group":
             return Finding(
@@ -36,20 +37,20 @@ def blame(played: Played, usual: Played) -> Finding:
                     "Let the first write a follow-up event and the second listen to that.",
                     "Or do both in one handler of one group.",
                 ],
-                by_outcome=True,
+                expected=usual.outcome,
             )
         case "two-workers":
             return Finding(
                 "Two handlers at once overwrote what the other had done.",
                 causes=["Events of different keys are handled at once: what one has read, another may change."],
                 cures=["Change rows in one statement (SET total = total + :cents), or read them FOR UPDATE."],
-                by_outcome=True,
+                expected=usual.outcome,
             )
     return Finding(
         "The outcome changed, although no handler was called twice.",
         causes=["Something of it was kept in the process that died, or is not in the database yet."],
         cures=["Write effects through `session`; keep nothing for later in memory."],
-        by_outcome=True,
+        expected=usual.outcome,
     )
 
 
@@ -63,7 +64,7 @@ def _repeated(played: Played, usual: Played, place: Place) -> Finding:
             place,
             ["Its first call was rolled back, but something outside the database remembers it."],
             ["Keep what it must remember in the database, through `session`; the inbox already keeps duplicates away."],
-            by_outcome=True,
+            expected=usual.outcome,
         )
     times = {2: "twice", 3: "three times"}.get(played.attempts()[place], "several times")
     done = f"did its work {times}" if extra and not missing else "changed the outcome"
@@ -73,7 +74,20 @@ def _repeated(played: Played, usual: Played, place: Place) -> Finding:
         place,
         [],
         [_KEY, _SESSION, _FOLLOW_UP],
-        by_outcome=True,
+        expected=usual.outcome,
+    )
+
+
+def blame_scenario(expected: Outcome) -> Finding:
+    return Finding(
+        "Your scenario did something before its commit that stayed, although the commit failed.",
+        causes=["Nobody will ever know of it: its rows and its event are not there."],
+        cures=[
+            "Do it in the handler of an event that is written in that transaction: then it happens if the commit does.",
+            "Or do it after the commit, if it may be lost.",
+        ],
+        expected=expected,
+        as_what="as if it had not come so far",
     )
 
 

@@ -38,6 +38,10 @@ class Outcome:
         return extra
 
 
+UNSEEN: Final = Outcome("nothing that could be seen")
+"""After a scenario that died early, what `outcome` looks for may not even exist."""
+
+
 async def look(outcome: Callable[..., Any], road: object) -> Outcome:
     """The function may be async or not, and may ask for the road."""
     value = outcome(road) if takes_argument(outcome) else outcome()

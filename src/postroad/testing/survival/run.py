@@ -29,6 +29,7 @@ _LONGEST_PAUSE: Final = 1e8
 """Three years: whatever is still not settled by then never will be."""
 
 SCENARIO: Final = "scenario"
+OF_SCENARIO: Final = "your scenario"
 
 
 class Run:
@@ -156,7 +157,7 @@ class Run:
             return f"a transaction of its own inside {running[-1]}"
         match self.actor:
             case "scenario":
-                return "your scenario"
+                return OF_SCENARIO
             case "relay":
                 return "the relay's own notes"
             case group:

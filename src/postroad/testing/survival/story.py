@@ -5,15 +5,16 @@ from collections.abc import Sequence
 
 from postroad.testing.survival.calls import Call
 from postroad.testing.survival.faults import Fault
+from postroad.testing.survival.outcome import Outcome
 from postroad.testing.survival.verdict import Finding, Played
 
 
-def tell(played: Played, usual: Played, findings: Sequence[Finding]) -> str:
+def tell(played: Played, findings: Sequence[Finding]) -> str:
     """The first finding in full, the others by their headlines."""
     first, *others = findings
     parts = [wrapped(first.headline), _what_happened(played, first)]
-    if first.by_outcome:
-        parts.append(_both(played, usual))
+    if first.expected is not None:
+        parts.append(_both(played.outcome, first.expected, first.as_what))
     if first.cures:
         parts.append("What to do:\n" + "\n".join(_item(cure) for cure in first.cures))
     if others:
@@ -50,11 +51,11 @@ def _call(call: Call, time: int) -> str:
     return f"{call.who} was called{again} for {call.what}. {end}."
 
 
-def _both(played: Played, usual: Played) -> str:
-    lines = [f"Expected (as without the fault):\n{_indented(usual.outcome)}", f"Got:\n{_indented(played.outcome)}"]
-    if extra := played.outcome.more_than(usual.outcome):
+def _both(got: Outcome, expected: Outcome, as_what: str) -> str:
+    lines = [f"Expected ({as_what}):\n{_indented(expected)}", f"Got:\n{_indented(got)}"]
+    if extra := got.more_than(expected):
         lines.append("Too many: " + ", ".join(map(repr, extra)))
-    if missing := usual.outcome.more_than(played.outcome):
+    if missing := expected.more_than(got):
         lines.append("Missing: " + ", ".join(map(repr, missing)))
     return "\n".join(lines)
 

@@ -17,10 +17,11 @@ from postroad.errors import ConfigurationError
 from postroad.retry import describe
 from postroad.stores import open_store
 from postroad.testing.survival import database, faults, story
+from postroad.testing.survival.blame import blame, blame_scenario
 from postroad.testing.survival.commits import CommitWatch
 from postroad.testing.survival.faults import Crash, Fault
-from postroad.testing.survival.outcome import Outcome, look, takes_argument
-from postroad.testing.survival.run import SCENARIO, Run
+from postroad.testing.survival.outcome import UNSEEN, Outcome, look, takes_argument
+from postroad.testing.survival.run import OF_SCENARIO, SCENARIO, Run
 from postroad.testing.survival.verdict import Finding, Played, judge
 
 Build = Postroad | Callable[..., Postroad]
@@ -52,6 +53,7 @@ class Survival:
     """The command that repeats one fault, which is put behind it."""
     began: datetime = field(default_factory=lambda: datetime.now(UTC))
     """The time in every run, so that ids and stamps are the same in all of them."""
+    _played_before: dict[str, Played] = field(default_factory=dict, init=False)
 
     def run(self) -> Survived:
         """In an event loop of its own. Raises DidNotSurvive."""
@@ -60,16 +62,40 @@ class Survival:
 
     async def _run(self) -> Survived:
         asyncio.get_running_loop().set_exception_handler(_ignore_crashes)
+        self._played_before.clear()
         usual = await self._undisturbed()
         chosen = faults.choose(faults.enumerate_faults(usual.points), self.only)
         broken: list[tuple[Played, Sequence[Finding]]] = []
         for fault in chosen:
-            played = await self.play(fault)
-            if findings := judge(played, usual):
+            played = await self._once(fault)
+            if findings := [*judge(played, usual), *await self._judge_outcome(played, usual)]:
                 broken.append((played, findings))
         if broken:
-            raise DidNotSurvive(self._report(broken, usual, chosen))
+            raise DidNotSurvive(self._report(broken, chosen))
         return Survived(chosen)
+
+    async def _once(self, fault: Fault) -> Played:
+        if str(fault) not in self._played_before:
+            self._played_before[str(fault)] = await self.play(fault)
+        return self._played_before[str(fault)]
+
+    async def _judge_outcome(self, played: Played, usual: Played) -> list[Finding]:
+        if not played.cut:
+            return [] if played.failure or played.outcome == usual.outcome else [blame(played, usual)]
+        expected = await self._expected_of_cut(played, usual)
+        if UNSEEN in (expected, played.outcome) or expected == played.outcome:
+            return []
+        return [blame_scenario(expected)]
+
+    async def _expected_of_cut(self, played: Played, usual: Played) -> Outcome:
+        """What a scenario that dies before a commit must leave: as much as if it had stopped after the last one."""
+        fault = played.fault
+        if fault is None or (fault.kind, fault.where) != ("commit-before", OF_SCENARIO):
+            return UNSEEN
+        before = [n for n, where in enumerate(usual.points["commit"], 1) if where == OF_SCENARIO and n < fault.number]
+        if before:
+            return (await self._once(Fault("commit-after", before[-1], OF_SCENARIO))).outcome
+        return (await self.play(None, nothing=True)).outcome
 
     async def _undisturbed(self) -> Played:
         first, usual = await self.play(None), await self.play(None)
@@ -83,16 +109,14 @@ class Survival:
                 "something outlive a run (a list in a fake)? Make it anew, or clear it, where the service is built."
             )
         if findings := judge(usual, usual):
-            raise DidNotSurvive("Without any fault: " + story.tell(usual, usual, findings))
+            raise DidNotSurvive("Without any fault: " + story.tell(usual, findings))
         if self.workers > 1:
             usual.points["pair"] = ["two workers"]  # type: ignore[index]
         return usual
 
-    def _report(
-        self, broken: Sequence[tuple[Played, Sequence[Finding]]], usual: Played, chosen: Sequence[Fault]
-    ) -> str:
+    def _report(self, broken: Sequence[tuple[Played, Sequence[Finding]]], chosen: Sequence[Fault]) -> str:
         (played, findings), *others = broken
-        parts = [story.tell(played, usual, findings)]
+        parts = [story.tell(played, findings)]
         if self.rerun:
             parts.append(f"Rerun only this fault:\n    {self.rerun}{played.fault}")
         also = f" Also broken by: {', '.join(str(other.fault) for other, _ in others)}." if others else ""
@@ -101,8 +125,8 @@ class Survival:
 
     # -- one run -----------------------------------------------------------------------------------------
 
-    async def play(self, fault: Fault | None) -> Played:
-        """One run on a fresh database, with one fault or none; nothing is judged."""
+    async def play(self, fault: Fault | None, *, nothing: bool = False) -> Played:
+        """One run on a fresh database, with one fault or none; nothing is judged. `nothing`: without the scenario."""
         url = self.database_url or self._fresh_file()
         road = self._built(url)
         saved = dict(road.__dict__)
@@ -114,7 +138,7 @@ class Survival:
             run.dress()
             if self.setup:
                 await _call(self.setup, road)
-            return await self._played(run)
+            return await self._played(run, _nothing if nothing else self.scenario)
         finally:
             for process in run.processes:
                 process.abandon()
@@ -123,13 +147,13 @@ class Survival:
                 road.__dict__.clear()
                 road.__dict__.update(saved)
 
-    async def _played(self, run: Run) -> Played:
+    async def _played(self, run: Run, scenario: Callable[..., Any]) -> Played:
         failure = ""
         with CommitWatch(run.before_commit, run.after_commit):
             await run.start()
             try:
                 with run.acting(SCENARIO):
-                    await _call(self.scenario, run.road)
+                    await _call(scenario, run.road)
             except Crash:
                 pass
             except Exception as error:
@@ -153,9 +177,17 @@ class Survival:
             foreign=run.foreign,
             records=await database.records(run.road.store),
             registry=run.road.registry,
-            outcome=Outcome(None) if run.cut else await look(self.outcome, run.road),
+            outcome=await self._seen(run, scenario),
             failure=failure,
         )
+
+    async def _seen(self, run: Run, scenario: Callable[..., Any]) -> Outcome:
+        try:
+            return await look(self.outcome, run.road)
+        except Exception:
+            if run.cut or scenario is _nothing:
+                return UNSEEN
+            raise
 
     # -- the service and its database --------------------------------------------------------------------
 
@@ -203,6 +235,9 @@ class Survival:
 async def rows(road: Postroad, sql: str, **values: Any) -> list[tuple[Any, ...]]:
     """What a query finds, for `outcome`."""
     return await database.query(road.store, sql, values)
+
+
+def _nothing() -> None: ...
 
 
 async def _call(function: Callable[..., Any], road: Postroad) -> None:

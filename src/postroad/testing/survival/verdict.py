@@ -63,11 +63,13 @@ class Finding:
     place: Place | None = None
     causes: Sequence[str] = field(default_factory=tuple)
     cures: Sequence[str] = field(default_factory=tuple)
-    by_outcome: bool = False
+    expected: Outcome | None = None
+    """The outcome that there should have been, if it is the outcome that is wrong."""
+    as_what: str = "as without the fault"
 
 
 def judge(played: Played, usual: Played) -> list[Finding]:
-    """Whatever is wrong with a run; `usual` is the undisturbed one."""
+    """Whatever is wrong with a run, its outcome apart; `usual` is the undisturbed one."""
     found = [
         *_ghosts(played),
         *_lost(played),
@@ -75,12 +77,8 @@ def judge(played: Played, usual: Played) -> list[Finding]:
         *_doubled(played),
         *_disordered(played),
     ]
-    if played.failure and not played.cut:
+    if played.failure:
         found.append(Finding(f"Your scenario raised {played.failure}."))
-    elif not played.cut and played.outcome != usual.outcome:
-        from postroad.testing.survival.blame import blame
-
-        found.append(blame(played, usual))
     return found
 
 
