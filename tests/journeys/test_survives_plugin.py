@@ -20,10 +20,11 @@ def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str
     installed = entry_points(group="pytest11", name="postroad")
     plugin = [] if installed else ["-p", "postroad.testing.plugin"]
     clean = {k: v for k, v in os.environ.items() if k not in ("DATABASE_URL", "BROKER_URL")}
+    paths = os.pathsep.join([str(ROOT / "src"), *filter(None, [clean.get("PYTHONPATH")])])
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-c", os.devnull, "--rootdir", str(folder), "-p", "no:cacheprovider",
          "-o", "asyncio_default_fixture_loop_scope=function", *plugin, *arguments],
-        cwd=folder, env=clean | {"PYTHONPATH": str(ROOT / "src")},
+        cwd=folder, env=clean | {"PYTHONPATH": paths},
         capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
 
