@@ -75,6 +75,23 @@ def test_an_idempotency_key_repairs_it(tmp_path: Path, store_kind: str, database
     assert len(survived.tried) >= 15
 
 
+@pytest.mark.parametrize("together", [{"batch": 10}, {"commit_every": 10}], ids=["batch", "commit_every"])
+def test_events_that_share_a_commit_are_watched_too(trial: Trial, together: dict[str, int]) -> None:
+    charges: list[str] = []
+
+    def handlers(road: Postroad) -> None:
+        charges.clear()
+
+        @road.on(OrderPlaced, group="payments", **together)
+        def charge(events: Any) -> None:
+            charges.extend(event.order_id for event in (events if isinstance(events, list) else [events]))
+
+    story = trial.story(handlers, outcome=lambda: charges, only="commit-before")
+    assert story.startswith("Your handler `charge` (group payments) did its work twice")
+    assert "Too many: 'o-" in story
+    assert trial.story(handlers, outcome=lambda: set(charges)) == ""
+
+
 def test_a_stalled_worker_that_charges_late_is_caught(trial: Trial) -> None:
     gateway = Gateway()
     story = trial.story(gateway.build(with_key=False), outcome=lambda: gateway.charges, only="worker-stalls:1")

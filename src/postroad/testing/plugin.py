@@ -1,5 +1,6 @@
 """The pytest plugin: the `survives` fixture. Without it, a test run stays as it is."""
 
+import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -64,12 +65,24 @@ def survives(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
             rerun=f"pytest '{request.node.nodeid}' {_OPTION}=",
             **options,
         )
-        # In a thread of its own, because an async test has an event loop running in this one.
-        with ThreadPoolExecutor(1, "survives") as thread:
-            running = thread.submit(survival.run)
-        if isinstance(story := running.exception(), DidNotSurvive):
-            pytest.fail(str(story), pytrace=False)
-        print(running.result())
-        return running.result()
+        try:
+            survived = _beside_the_loop(survival.run)
+        except DidNotSurvive as told:
+            story = str(told)
+        else:
+            print(survived)
+            return survived
+        # Outside the except clause, so that pytest shows the story once and no chain of exceptions.
+        pytest.fail(story, pytrace=False)
 
     return survive
+
+
+def _beside_the_loop(run: "Callable[[], Survived]") -> "Survived":
+    """An async test has an event loop running in this thread, and there can be only one: then in another."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return run()
+    with ThreadPoolExecutor(1, "survives") as thread:
+        return thread.submit(run).result()

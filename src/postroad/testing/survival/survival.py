@@ -56,9 +56,9 @@ class Survival:
     _played_before: dict[str, Played] = field(default_factory=dict, init=False)
 
     def run(self) -> Survived:
-        """In an event loop of its own. Raises DidNotSurvive."""
-        with _silence():
-            return asyncio.run(self._run())
+        """In an event loop of its own, which is not made the thread's. Raises DidNotSurvive."""
+        with _silence(), asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+            return runner.run(self._run())
 
     async def _run(self) -> Survived:
         asyncio.get_running_loop().set_exception_handler(_ignore_crashes)
