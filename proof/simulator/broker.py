@@ -169,6 +169,8 @@ class Parcel:
             if fault == "frozen":
                 line.process.freeze(world.freeze_seconds())
                 await line.process.step_outside()
+            if fault == "out of reach":
+                raise BrokerUnavailable("no connection")
             # Lost without a word: the broker will find out, and deliver it again.
             await line.post.do((lambda: self._delivery.retry(0)) if fault == "lost" else give)
         with world.reaching(line.process, verdict, fault, done=True):

@@ -17,7 +17,7 @@ STATEMENT: Final = {
 COMMIT: Final = STATEMENT | {"killed before": 3.0, "killed after": 3.0, "cut before": 4.0, "cut after": 4.0}
 SEND: Final = {"killed before": 4, "killed after": 4, "lost": 6, "unconfirmed": 8, "refused": 4, "frozen": 2}
 RECEIVE: Final = {"killed after": 2, "twice": 15, "late": 8}
-VERDICT: Final = {"killed before": 2, "killed after": 2, "lost": 8, "unanswered": 5, "frozen": 1}
+VERDICT: Final = {"killed before": 2, "killed after": 2, "lost": 8, "out of reach": 5, "unanswered": 5, "frozen": 1}
 HANDLER: Final = {"fails before": 6, "fails after": 6, "killed": 2, "slow": 3}
 WORLD: Final = {"broker away": 15, "database away": 10, "clock jumps": 15}
 
@@ -45,10 +45,6 @@ class Fates:
                 self.happened[fault] += 1
                 return fault
         return ""
-
-    @property
-    def count(self) -> int:
-        return self.happened.total()
 
     def latency(self) -> float:
         """Mostly none, so that steps of different processes fall together; sometimes long enough to be overtaken."""

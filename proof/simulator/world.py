@@ -155,7 +155,7 @@ class World:
     async def _storm(self) -> None:
         """Until all is written and enough went wrong."""
         loop = asyncio.get_running_loop()
-        while loop.time() < _LONGEST_STORM and (self.fates.count < LEAST_FAULTS or self.writer.done < TRANSACTIONS):
+        while loop.time() < _LONGEST_STORM and (self.fates.drawn < LEAST_FAULTS or self.writer.done < TRANSACTIONS):
             await self.post.process.clock.sleep(0.2)
 
     async def _calm(self, outcome: Outcome) -> None:

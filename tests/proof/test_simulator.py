@@ -1,0 +1,107 @@
+"""The real code on virtual time: no promise is broken, a seed repeats itself, and planted bugs are found."""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from postroad.brokers.base import Confirmed, Outcome
+from postroad.inbox import Inbox
+from postroad.relay import Relay
+from postroad.relay.breaker import Breaker
+from postroad.subscriber.handling import Handling
+from proof.simulator.runs import Simulator, simulator
+from proof.simulator.shrink import shrink
+
+ROOT = Path(__file__).parents[2]
+SEEDS = int(os.environ.get("POSTROAD_SIMULATOR_SEEDS", "400"))
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "proof.simulator", *map(str, arguments)]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT)))}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.timeout(900)
+def test_no_seed_breaks_a_promise(tmp_path: Path) -> None:
+    done = run("--seeds", SEEDS, "--json", tmp_path / "figures.json")
+    assert done.returncode == 0, done.stdout
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert figures["seeds"] == SEEDS
+    assert figures["fewest faults of a seed"] >= 50
+    assert len(figures["by kind"]) >= 17
+
+
+def test_the_same_seed_is_the_same_story_byte_for_byte() -> None:
+    first, second = (run("--seed", 7, "--trace") for _ in range(2))
+    assert first.returncode == 0
+    assert first.stdout.count("\n") > 500
+    assert first.stdout == second.stdout
+    assert run("--seed", 8, "--trace").stdout != first.stdout
+
+
+# --- it finds what is wrong ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def one(monkeypatch: pytest.MonkeyPatch) -> Iterator[Simulator]:
+    monkeypatch.setattr(logging.root.manager, "disable", logging.CRITICAL)
+    with simulator() as one:
+        yield one
+
+
+def first_violation(one: Simulator, seeds: int = 12) -> Any:
+    return next((outcome for seed in range(seeds) if (outcome := one.run(seed)).violations), None)
+
+
+async def believe_every_send(self: Relay, runs: Sequence[Any]) -> list[Sequence[Outcome]]:
+    """Marks what was not confirmed."""
+    await self._broker.send([due.message for run in runs for due in run])
+    return [[Confirmed()] * len(run) for run in runs]
+
+
+async def forget_what_was_handled(self: Inbox, connection: object, group: str, messages: Sequence[object]) -> bool:
+    return True
+
+
+async def give_up_on_verdicts(self: Handling, give: Any) -> None:
+    try:
+        await give()
+    except Exception:
+        pass
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("owner", "name", "bug", "expected"),
+    [
+        (Relay, "_send", believe_every_send, "lost"),
+        (Inbox, "claim", forget_what_was_handled, "doubled"),
+        (Handling, "_settle", give_up_on_verdicts, "lost"),
+        (Breaker, "allows", lambda self, topic: False, "lost"),
+    ],
+    ids=["marks without confirmation", "no inbox", "verdicts given once", "nothing is ever sent"],
+)
+def test_a_planted_bug_is_found(
+    monkeypatch: pytest.MonkeyPatch, one: Simulator, owner: type, name: str, bug: Any, expected: str
+) -> None:
+    monkeypatch.setattr(owner, name, bug)
+    outcome = first_violation(one)
+    assert outcome is not None
+    assert outcome.violations[0].startswith(expected)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_failing_seed_is_cut_down_to_the_faults_that_matter(monkeypatch: pytest.MonkeyPatch, one: Simulator) -> None:
+    monkeypatch.setattr(Relay, "_send", believe_every_send)
+    failed = first_violation(one)
+    spared = shrink(one, failed)
+    assert one.run(failed.seed, spared=spared).violations
+    assert one.run(failed.seed, spared=spared).faults.total() < failed.faults.total() / 4
