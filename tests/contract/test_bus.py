@@ -73,6 +73,24 @@ async def test_the_scheduler_runs_failures_again_when_they_are_due(database_url:
 
 
 @pytest.mark.spec("T9")
+async def test_what_is_published_behind_a_failure_waits_for_it(database_url: str) -> None:
+    async with bench(database_url) as b:
+        bus, shaky = made(b)
+        scheduler = RetryScheduler(b.inbox, bus)
+        first, second = placed(1), placed(2)
+        await bus.publish(first)
+        shaky.well = True
+        await bus.publish(second)
+        assert await b.effects() == ["mail 1", "mail 2"]
+        assert (await b.record(second, "INVENTORY")).error_msg == "waits for an earlier event of its key"
+        await b.make_due(first)
+        await b.make_due(second)
+        while await scheduler.run_once():
+            await b.make_due(second)
+        assert await b.effects() == ["mail 1", "mail 2", "stock 1", "stock 2"]
+
+
+@pytest.mark.spec("T9")
 async def test_two_schedulers_run_a_failure_once(database_url: str) -> None:
     async with bench(database_url) as b:
         bus, shaky = made(b)

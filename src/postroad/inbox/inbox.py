@@ -106,12 +106,30 @@ class Inbox(Records):
             assert now is not None
             state, wait = judge(record, message, now=now, blocked_until=blocked_until, revive=revive)
             if state not in _OURS:
-                # A record of an attempt that did not begin would send the next one the long way round.
-                await connection.rollback()
+                if keep_message and blocked_until and record.status is Status.PROCESSING and not record.locked_by:
+                    # Nobody will deliver it again: it waits here, behind its predecessor.
+                    await self._keep_waiting(connection, record, wait)
+                else:
+                    # A record of an attempt that did not begin would send the next one the long way round.
+                    await connection.rollback()
                 return Acquired(state, wait=wait, retry_count=record.retry_count, record=record)
             failures = 0 if record.stopped else record.retry_count
             await self._take(connection, record, lock_ttl, failures)
         return Acquired(state, Lease(group, message.id, record.epoch + 1), failures, record=record)
+
+    async def _keep_waiting(self, connection: AsyncConnection, record: Record, wait: float) -> None:
+        await self.store.execute(
+            connection,
+            "inbox_fail",
+            group=record.group,
+            event_id=record.event_id,
+            epoch=record.epoch,
+            retry_count=record.retry_count,
+            error_msg="waits for an earlier event of its key",
+            after=wait,
+            settled=False,
+            message=None,
+        )
 
     async def _take(self, connection: AsyncConnection, record: Record, ttl: float, failures: int) -> None:
         await self.store.execute(
