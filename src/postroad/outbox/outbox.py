@@ -3,7 +3,7 @@
 import random
 import warnings
 from collections.abc import Coroutine, Generator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -13,9 +13,10 @@ from postroad.clock import Clock, SystemClock
 from postroad.codec import json as json_codec
 from postroad.codec.limits import check_size
 from postroad.context import current_message
-from postroad.errors import ConfigurationError, InvalidPayload, UnsupportedByBroker
+from postroad.errors import ConfigurationError, UnsupportedByBroker
 from postroad.events import EventType, aggregate_id_of, event_type_of
 from postroad.message import OPTIONAL_ATTRIBUTES, Message, id_from_key, new_id, ordering_key, shard_of
+from postroad.outbox.checks import checked_headers, checked_key, checked_tenant, checked_version, deliver_at
 from postroad.outbox.connections import write
 from postroad.outbox.wake import Wake
 from postroad.stores.base import Store
@@ -105,27 +106,26 @@ class Outbox:
             )
         now = self.clock.now()
         cause = current_message.get()
-        if idempotency_key == "":
-            raise InvalidPayload(kind.name, "idempotency_key", "must not be empty; leave it out for none")
-        id = id_from_key(self.source, kind.name, idempotency_key) if idempotency_key else new_id(now, self.randomness)
+        key = checked_key(kind, idempotency_key)
+        id = id_from_key(self.source, kind.name, key) if key else new_id(now, self.randomness)
         message = Message(
             id=id,
             type=kind.name,
             topic=kind.topic,
             aggregate_type=kind.aggregate,
             aggregate_id=aggregate_id_of(event) or str(id),
-            version=_checked_version(kind, version),
+            version=checked_version(kind, version),
             occurred_at=now,
             payload=json_codec.encode(event, kind),
             schema_version=kind.schema_version,
-            tenant=tenant if tenant is not None else (cause.tenant if cause else ""),
-            headers=dict(headers or {}),
+            tenant=checked_tenant(kind, tenant) if tenant is not None else (cause.tenant if cause else ""),
+            headers=checked_headers(kind, headers),
             correlation_id=_text(correlation_id) or (cause and cause.correlation_id) or str(cause.id if cause else id),
             causation_id=str(cause.id) if cause else None,
             user_id=_text(user_id) or (cause.user_id if cause else None),
             source_service=self.source,
             source_version=self.source_version,
-            deliver_at=_deliver_at(kind, now, delay),
+            deliver_at=deliver_at(kind, now, delay),
         )
         check_size(message, self.max_message_bytes)
         table = self.table_for(kind)
@@ -172,22 +172,6 @@ class Outbox:
     def close(self) -> None:
         for wake in self.wakes.values():
             wake.close()
-
-
-def _checked_version(kind: EventType, version: int | None) -> int | None:
-    # At most 18 digits: that is what travels, and it leaves room to count on in a 64-bit column.
-    if version is not None and (isinstance(version, bool) or not isinstance(version, int) or not 1 <= version < 10**18):
-        raise InvalidPayload(kind.name, "version", "must be a whole number from 1, of at most 18 digits")
-    return version
-
-
-def _deliver_at(kind: EventType, now: datetime, delay: float | timedelta | None) -> datetime | None:
-    if delay is None:
-        return None
-    seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
-    if not 0 < seconds <= 366 * 86_400:
-        raise InvalidPayload(kind.name, "delay", "must be more than 0 seconds and at most 366 days")
-    return now + timedelta(seconds=seconds)
 
 
 def _text(value: str | UUID | None) -> str | None:
