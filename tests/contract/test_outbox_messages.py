@@ -123,10 +123,10 @@ async def test_what_cannot_travel_is_refused_and_nothing_is_stored(office: Offic
 
 async def test_the_largest_attributes_that_travel_fit_into_the_store(office: Office) -> None:
     headers = {f"h{n:02}": "☃" * 341 for n in range(80)}
-    await office.post("☃" * 255, headers=headers, tenant="t" * 1_024, correlation_id="☃" * 341)
+    await office.post("☃" * 255, headers=headers, tenant="☃" * 255, correlation_id="☃" * 341)
     await office.carry()
     (message,) = office.broker.sent
-    assert (message.headers, len(message.tenant), message.correlation_id) == (headers, 1_024, "☃" * 341)
+    assert (message.headers, len(message.tenant), message.correlation_id) == (headers, 255, "☃" * 341)
 
 
 @pytest.mark.spec("F3")
