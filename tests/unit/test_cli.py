@@ -269,3 +269,24 @@ def test_every_command_explains_itself(command: str) -> None:
     told = CliRunner().invoke(main, [command, "--help"]).output
     assert "Usage:" in told
     assert len(told.splitlines()) > 5
+
+
+def test_words_that_are_no_text_are_refused_before_anything_else(library: Library) -> None:
+    """Bytes that are no UTF-8 arrive from the shell as halves of surrogate pairs."""
+    assert "'\\udcff' is not UTF-8 text" in library("outbox", "list", "--key", "\udcff", expect=2)
+
+
+def test_an_id_that_no_broker_ever_gave_is_not_found(library: Library) -> None:
+    assert "no dead letters" in library("dlq", "list", "--topic", "library.book.events", "--after", "9" * 25)
+    assert "There is no dead letter 9" in library("dlq", "retry", "9" * 5_000, expect=1)
+
+
+def test_an_error_cannot_steer_the_terminal(library: Library) -> None:
+    assert "There is no event \\x1b[2J in the outbox" in library("outbox", "show", "\x1b[2J", expect=1)
+
+
+@pytest.mark.parametrize("app", ["..shop:road", ".:road", "my shop:road", "a..b:road"])
+def test_what_cannot_be_a_module_is_refused_without_a_traceback(library: Library, app: str) -> None:
+    told = library("status", app, expect=1)
+    assert "is no module's name" in told
+    assert "Traceback" not in told

@@ -33,6 +33,10 @@ def load(reference: str) -> Postroad:
         raise ConfigurationError(
             f"{reference!r} does not say where the application is. Write module:attribute, such as shop:road."
         )
+    if not all(part.isidentifier() for part in module_name.split(".")):
+        raise ConfigurationError(
+            f"{module_name!r} is no module's name. Write it as in `import`, such as shop or my.shop."
+        )
     road = _attribute(_module(module_name), attribute)
     for url in (road.database_url, road.broker_url):
         remember(url)

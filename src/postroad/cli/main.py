@@ -1,5 +1,6 @@
 """The command itself: its groups, and what it says when something goes wrong."""
 
+import re
 import traceback
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NoReturn
@@ -18,9 +19,10 @@ from postroad.cli.running import dev, relay, run, worker
 from postroad.cli.status import status
 from postroad.cli.tail import tail
 from postroad.errors import PostroadError
-from postroad.redact import redact
+from postroad.redact import one_line, redact
 
 _INTERRUPTED = 130
+_NOT_TEXT = re.compile("[\0\ud800-\udfff]")
 
 
 class Commands(click.Group):
@@ -28,12 +30,21 @@ class Commands(click.Group):
         """In the order in which a newcomer needs them, not by the alphabet."""
         return list(self.commands)
 
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        for word in args:
+            if _NOT_TEXT.search(word):
+                # Bytes that are no UTF-8 arrive as halves of surrogate pairs; nothing could store or print them.
+                raise click.UsageError(f"{word!a} is not UTF-8 text.", context)
+        return super().parse_args(context, args)
+
     def invoke(self, context: click.Context) -> Any:
         try:
             return super().invoke(context)
         except (click.ClickException, click.exceptions.Exit, click.Abort) as told:
             if isinstance(told, UserCodeFailed):
-                _tell(f"{told.trace}error: {told.message}")
+                if told.trace:
+                    _tell(told.trace)
+                _tell_error(told.message)
                 raise click.exceptions.Exit(1) from None
             raise
         except KeyboardInterrupt:
@@ -59,14 +70,18 @@ def _fail(error: BaseException, *, debug: bool) -> NoReturn:
     if debug:
         _tell("".join(traceback.format_exception(error)))
     if isinstance(error, PostroadError):
-        _tell(f"error: {error}")
+        _tell_error(str(error))
     elif isinstance(error, DBAPIError):
-        _tell(f"error: The database refused: {str(error.orig).strip().splitlines()[0]}")
+        _tell_error(f"The database refused: {str(error.orig).strip().partition(chr(10))[0]}")
     else:
-        _tell(f"error: unexpected {type(error).__name__}: {error}")
+        _tell_error(f"unexpected {type(error).__name__}: {error}")
         if not debug:
             _tell("This should not happen. `postroad --debug …` shows the traceback; please report it.")
     raise click.exceptions.Exit(1)
+
+
+def _tell_error(text: str) -> None:
+    click.echo(f"error: {one_line(text.strip())}", err=True)
 
 
 def _tell(text: str) -> None:

@@ -19,7 +19,7 @@ async def require_database(store: Store) -> None:
             await connection.exec_driver_sql("SELECT 1")
     except DBAPIError as error:
         raise StoreUnavailable(
-            f"{store.address} refused the connection ({str(error.orig).strip().splitlines()[0]}). "
+            f"{store.address} refused the connection ({str(error.orig).strip().partition(chr(10))[0]}). "
             "Check user, password and database in its URL."
         ) from error
     except TimeoutError:

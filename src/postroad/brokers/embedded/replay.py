@@ -1,5 +1,6 @@
 """Letting messages come again: from a time, from a snapshot, from the dead letters."""
 
+import re
 import sqlite3
 from collections.abc import Sequence
 from datetime import datetime
@@ -15,6 +16,8 @@ from postroad.brokers.embedded.structure import find, reopen
 from postroad.errors import ConfigurationError
 
 _encode: Final = msgspec.json.Encoder().encode
+_NUMBER: Final = re.compile("[0-9]{1,18}")
+"""What an id of ours looks like; a longer number would not even fit into a column."""
 
 
 def seek(connection: sqlite3.Connection, now: int, *, name: str, to: datetime | str) -> int:
@@ -40,7 +43,7 @@ def take_snapshot(connection: sqlite3.Connection, now: int, *, subscription: str
 
 
 def dead_letters(connection: sqlite3.Connection, now: int, *, topic: str, limit: int, after: str) -> list[DeadLetter]:
-    position = int(after) if after.isascii() and after.isdigit() else 0
+    position = int(after) if _NUMBER.fullmatch(after) else 0
     names = {"topic": topic, "limit": limit, "after": position}
     return [_dead_letter(*row) for row in connection.execute(SQL["dead_letters"], names).fetchall()]
 
@@ -75,6 +78,6 @@ def discard(connection: sqlite3.Connection, now: int, *, topic: str, ids: Sequen
 
 
 def _exhume(connection: sqlite3.Connection, topic: str, ids: Sequence[str]) -> list[tuple[int, int]]:
-    numbers = [int(id) for id in ids if id.isascii() and id.isdigit()]
+    numbers = [int(id) for id in ids if _NUMBER.fullmatch(id)]
     names = {"topic": topic, "ids": _encode(numbers).decode()}
     return connection.execute(SQL["exhume"], names).fetchall()

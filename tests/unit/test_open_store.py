@@ -1,0 +1,32 @@
+"""A database URL that cannot be meant is refused, and no part of a password shows."""
+
+import pytest
+
+from postroad.errors import ConfigurationError
+from postroad.stores import open_store
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://shop:s3cret@db:port/shop",
+        "postgresql://shop:s3cret@[::1/shop",
+        "postgresql://shop:s3cret@db:99999/shop",
+        "postgresql://shop:s3@cret@db/shop",
+        "mysql://sh/op:s3cret@db/shop",
+        "sqlite://shop:s3cret@db/shop.db",
+        "postgresql://shop:s3cret\udcff@db/shop",
+        "shop:s3cret@db",
+        "oracle://shop:s3cret@db/shop",
+    ],
+)
+def test_what_cannot_be_meant_is_refused_without_the_password(url: str) -> None:
+    with pytest.raises(ConfigurationError) as refusal:
+        open_store(url)
+    assert "cret" not in str(refusal.value)
+    assert refusal.value.__cause__ is None
+
+
+def test_a_quoted_password_is_not_in_the_address() -> None:
+    store = open_store("postgresql://sh%2Fop:s3%40cret@db:5432/shop")
+    assert store.address == "postgresql://db:5432/shop"
