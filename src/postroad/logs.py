@@ -7,7 +7,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Final, TextIO
 
-from postroad.redact import one_line, redact, remember
+from postroad.redact import CONTROL, one_line, redact, remember
 
 FIELDS: Final = (
     "event_id",
@@ -64,7 +64,8 @@ class JsonFormatter(logging.Formatter):
                 entry[name] = value if isinstance(value, int | float) else redact(str(value))
         if record.exc_info:
             entry["exception"] = redact(self.formatException(record.exc_info))
-        return json.dumps(entry, ensure_ascii=False).encode("utf-8", "backslashreplace").decode()
+        # JSON itself lets some characters pass that steer a terminal or end a line there.
+        return CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(entry, ensure_ascii=False))
 
 
 class HumanFormatter(logging.Formatter):

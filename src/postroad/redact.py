@@ -2,44 +2,56 @@
 
 import re
 from typing import Any, Final
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 HIDDEN: Final = "***"
 
-# Up to the last @ before the host: a password may contain an @ that somebody forgot to encode.
-_IN_URL: Final = re.compile(r"(?P<before>\b[a-z][a-z0-9+.-]*://[^\s:/?#@'\"]*):[^\s'\"]*(?=@)", re.IGNORECASE)
+_SECRET: Final = r"(?:password|passwd|secret|secret[_-]?key|api[_-]?key|access[_-]?key|token)"
+_SECRET_NAME: Final = re.compile(rf"{_SECRET}$|(?:^|[^a-z])pwd$", re.IGNORECASE)
+# Looked for in one unbroken word at a time, so that no text, however long, takes long.
+_WORD: Final = re.compile(r"[^\s'\"]+")
+_USER: Final = re.compile(r"://[^:/?#@]*:")
+# In quotation marks, these may stand in the value behind a backslash; or the marks themselves stand behind one, where
+# one text is quoted inside another. Without them, up to what ends a value in most notations.
 _ASSIGNED: Final = re.compile(
-    r"(?P<before>(?<![a-z])(?:[a-z_]*(?:password|passwd|secret|api[_-]?key|access[_-]?key|token)|pwd)"
-    r"['\"]?\s*[=:]\s*)(?P<quote>['\"]?)(?:(?<=')[^']*|(?<=\")[^\"]*|[^\s'\"&;,)]+)",
+    rf"(?P<before>(?<![a-z_])(?:[a-z_]*{_SECRET}|pwd)\\*['\"]?\s*[=:]\s*)(?P<quote>\\*['\"]?)"
+    r"(?:(?<=\\['\"])[^'\"\\]*|(?<=')(?:[^'\\]|\\[\s\S])*|(?<=\")(?:[^\"\\]|\\[\s\S])*"
+    r"|(?:[^\s'\"&;,)]|[,)](?=[^\s'\"&;,)]))+)",
     re.IGNORECASE,
 )
 _BEARER: Final = re.compile(r"(?P<before>\b(?:bearer|basic)\s+)[a-z0-9._~+/=-]{8,}", re.IGNORECASE)
-_PASSWORD: Final = re.compile(r"://[^:/?#@]*:(?P<password>.+)@")
+_IN_QUERY: Final = re.compile(rf"[?&][a-z_]*{_SECRET}=(?P<value>[^&#]*)", re.IGNORECASE)
 _SHORTEST_KNOWN: Final = 4
-_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 _known: set[str] = set()
 
 
 def remember(url: str) -> None:
-    """Hide this URL's password from now on wherever it appears, also outside a URL."""
-    if found := _PASSWORD.search(url):
-        texts = (found["password"], unquote(found["password"]))
-        _known.update(text for text in texts if len(text) >= _SHORTEST_KNOWN)
+    """Hide this URL's secrets from now on wherever they appear, also outside a URL."""
+    found = [match["value"] for match in _IN_QUERY.finditer(url)]
+    if user := _USER.search(url):
+        rest = url[user.end() :]
+        # To the first @, or to the last one, if somebody forgot to encode that of the password.
+        found += [rest.partition("@")[0], rest.rpartition("@")[0]] if "@" in rest else []
+    for text in found:
+        forms = {text, unquote(text), quote(unquote(text), safe="")}
+        _known.update(form for form in forms if len(form) >= _SHORTEST_KNOWN)
 
 
 def redact(text: str) -> str:
     for secret in sorted(_known, key=len, reverse=True):
         # Not inside a word: a password like "post" must not eat half of every other word.
         text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", HIDDEN, text)
-    text = _IN_URL.sub(rf"\g<before>:{HIDDEN}", text)
+    if "://" in text:
+        text = _WORD.sub(lambda match: _without_password(match[0]), text)
     text = _ASSIGNED.sub(rf"\g<before>\g<quote>{HIDDEN}", text)
     return _BEARER.sub(rf"\g<before>{HIDDEN}", text)
 
 
 def one_line(text: str) -> str:
     """Redacted, and without control characters: nobody's data may forge a line or steer a terminal."""
-    return _CONTROL.sub(lambda match: _escaped(match[0]), redact(text))
+    return CONTROL.sub(lambda match: _escaped(match[0]), redact(text))
 
 
 def redact_values(value: Any) -> Any:
@@ -47,10 +59,22 @@ def redact_values(value: Any) -> Any:
     if isinstance(value, str):
         return redact(value)
     if isinstance(value, dict):
-        return {name: redact_values(one) for name, one in value.items()}
+        return {name: HIDDEN if _is_secret(name, one) else redact_values(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
         return [redact_values(one) for one in value]
     return value
+
+
+def _is_secret(name: object, value: object) -> bool:
+    # Whether there is one tells nothing.
+    return isinstance(name, str) and not (value is None or isinstance(value, bool)) and bool(_SECRET_NAME.search(name))
+
+
+def _without_password(word: str) -> str:
+    """Up to the last @ before the host: a password may contain an @ that somebody forgot to encode."""
+    end = word.rfind("@")
+    user = _USER.search(word, 0, end) if end > 0 else None
+    return f"{word[: user.end()]}{HIDDEN}{word[end:]}" if user else word
 
 
 def _escaped(character: str) -> str:

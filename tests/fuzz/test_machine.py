@@ -10,7 +10,14 @@ from typing import Any
 
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
@@ -31,7 +38,7 @@ from tests.fuzz.conftest import bounded
 from tests.fuzz.oracle import ATTEMPTS, LEASE, LONG, RETENTION, SHORT, WAIT, Conflict, Fate, Holder, Oracle
 from tests.support.outbox import emptied
 
-EXAMPLES, STEPS = 60, 30
+EXAMPLES, STEPS = 40, 30
 GROUPS = ("INVENTORY", "MAIL")
 ERRORS = {"transient": ValueError, "business": BusinessError, "poison": PoisonError}
 OPTIONS = ConsumeOptions(lock_ttl=LEASE, max_retry=ATTEMPTS - 1, base_backoff=WAIT, max_backoff=WAIT)
@@ -144,10 +151,10 @@ class Carrier:
 
 
 adds = st.tuples(
-    st.sampled_from("abcd"),
+    st.sampled_from("aabbcd"),
     st.sampled_from([Posted, Posted, Moved]),
     st.none() | st.none() | st.integers(1, 12),
-    st.none() | st.none() | st.sampled_from("xyz"),
+    st.none() | st.sampled_from("xxy"),
 )
 steps = st.lists(adds | st.tuples(st.lists(adds, min_size=1, max_size=3), st.booleans()), min_size=1, max_size=5)
 
@@ -171,6 +178,11 @@ class Machine(RuleBasedStateMachine):
         return Carrier(self.world.store, self.recording, self.oracle.refused, self.oracle.now)
 
     # -- writing ---------------------------------------------------------------------------------------
+
+    @initialize()
+    def begin_with_something_to_consume(self) -> None:
+        self.write([(parcel, Posted, None, None) for parcel in "aaabb"], True, True)
+        self.carry(0)
 
     @rule(steps=steps, kept=st.sampled_from([True, True, True, False]), session=st.booleans())
     def write(self, steps: list[Any], kept: bool, session: bool) -> None:
@@ -265,9 +277,12 @@ class Machine(RuleBasedStateMachine):
         carrier, fate = self.carriers[which], Fate(kind, cut)
         assert self.world.run(carrier.round(fate)) == self.oracle.round(carrier.holder, fate)
 
-    @rule(which=st.integers(0, 1))
-    def stall_while_the_other_takes_over(self, which: int) -> None:
+    @rule(which=st.integers(0, 1), refused=st.sets(st.sampled_from("abcd")), fresh=st.booleans())
+    def stall_while_the_other_takes_over(self, which: int, refused: set[str], fresh: bool) -> None:
         """The process stands still between the broker's answer and the mark, for longer than its lease."""
+        self.oracle.refused ^= self.oracle.refused ^ refused
+        if fresh:
+            self.write([("a", Posted, None, None), ("b", Posted, None, None)], True, True)
         carrier, other = self.carriers[which], self.carriers[1 - which]
 
         async def interlude() -> None:
@@ -342,8 +357,15 @@ class Machine(RuleBasedStateMachine):
                 self.oracle.fail(group, message.id, how)
         assert told == expected
 
+    @precondition(lambda self: self.recording.sent)
+    @rule(group=st.sampled_from(GROUPS), how=st.lists(st.sampled_from(["well", "transient", *ERRORS]), min_size=2))
+    def consume_one_after_another(self, group: str, how: list[str]) -> None:
+        for which, one in enumerate(how[: len(self.recording.sent)]):
+            self.consume(which, group, one)
+
     def message(self, which: int) -> Message:
-        return self.recording.sent[which % len(self.recording.sent)]
+        """One of those that came first: their keys wait for each other."""
+        return self.recording.sent[which % min(8, len(self.recording.sent))]
 
     async def consume_it(self, group: str, message: Message, how: str) -> str:
         async def handler(message: Message, session: AsyncSession) -> None:

@@ -43,7 +43,7 @@ async def test_paths_in_urls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cl
         await broker.apply(Topology(("a.b.events",)))
         await broker.aclose()
         assert (tmp_path / file).exists()
-    with pytest.raises(ConfigurationError, match=r"Write embedded:host\.db"):
+    with pytest.raises(ConfigurationError, match=r"names a host"):
         connect("embedded://host.db", clock=clock)
 
 

@@ -93,3 +93,11 @@ def test_the_level_holds() -> None:
     log.warning("loud")
     assert "quiet" not in stream.getvalue()
     assert "loud" in stream.getvalue()
+
+
+def test_a_json_record_has_no_character_that_steers_a_terminal() -> None:
+    stream = io.StringIO()
+    logs.configure(form="json", stream=stream)
+    log.info("\x9b2J \u2028 \x7f \x85 \udc80")
+    assert stream.getvalue().removesuffix("\n").isprintable()
+    assert json.loads(stream.getvalue())["message"] == "\x9b2J \u2028 \x7f \x85 \udc80"

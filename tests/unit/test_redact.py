@@ -65,3 +65,45 @@ def test_no_text_can_forge_a_line_or_steer_a_terminal() -> None:
 def test_values_keep_their_structure() -> None:
     data = {"url": "amqp://u:s3cret@mq/", "list": ["password=s3cret", 7, None]}
     assert redact_values(data) == {"url": "amqp://u:***@mq/", "list": ["password=***", 7, None]}
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (r'{"password":"a\"s3cret","x":1}', '{"password":"***","x":1}'),
+        (r"password='it\'s3cret' x", "password='***' x"),
+        (r'b"{\"token\":\"s3cret\"}"', r'b"{\"token\":\"***\"}"'),
+        ("password=a,s3cret user=shop", "password=*** user=shop"),
+        ("secret_key=s3cret", "secret_key=***"),
+        ("1postgres://u:s3cret@db", "1postgres://u:***@db"),
+    ],
+)
+def test_secrets_are_hidden_to_their_end(text: str, shown: str) -> None:
+    assert redact(text) == shown
+
+
+def test_a_value_is_hidden_by_its_name() -> None:
+    data = {"password": "s3cret", "accessToken": 12345, "header.x-api-key": "s3cret", "pwd": ["s3cret"], "token": None}
+    hidden = {"password": "***", "accessToken": "***", "header.x-api-key": "***", "pwd": "***", "token": None}
+    assert redact_values([data]) == [hidden]
+    assert redact_values({"tokens": "3", "key": "a"}) == {"tokens": "3", "key": "a"}
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://u:s3cret!@db/x?options=a@b",
+        "postgresql://u:s3cret%21@db/x",
+        "postgresql://db/x?user=u&password=s3cret!",
+        "postgresql://u:s3cret!@db/x",
+    ],
+)
+def test_a_password_is_known_in_every_form(url: str) -> None:
+    remember(url)
+    assert "s3cret" not in redact("'s3cret!' or s3cret%21 is wrong")
+
+
+@pytest.mark.parametrize("part", ["_", "a.", "://:", "password ", "a@://:", "token=,", "x://u:p"])
+def test_no_text_takes_long(part: str) -> None:
+    """The time grows with the length; had it grown with its square, this would take hours."""
+    redact(part * 200_000)

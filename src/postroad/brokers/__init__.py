@@ -4,6 +4,7 @@ A broker is one module of this package. It defines `connect(url, *, clock)` and 
 """
 
 import pkgutil
+import re
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Final
@@ -11,6 +12,7 @@ from typing import Final
 from postroad.brokers.base import Broker
 from postroad.clock import Clock
 from postroad.errors import ConfigurationError
+from postroad.redact import remember
 
 _ALIASES: Final = {"amqp": "rabbitmq", "amqps": "rabbitmq", "rabbitmqs": "rabbitmq"}
 _NOT_ADAPTERS: Final = frozenset({"base"})
@@ -24,6 +26,7 @@ def available_brokers() -> tuple[str, ...]:
 
 def connect_broker(url: str, *, clock: Clock) -> Broker:
     """The broker at `url`, such as `embedded:road.db` or `amqp://host/`. Nothing is contacted yet."""
+    remember(url)
     scheme, colon, _ = url.partition(":")
     adapters = available_brokers()
     name = _ALIASES.get(scheme, scheme)
@@ -36,7 +39,8 @@ def connect_broker(url: str, *, clock: Clock) -> Broker:
 def _unknown(scheme: str, adapters: tuple[str, ...]) -> str:
     # The URL itself stays out of the text: it may carry a password.
     known = sorted({*adapters, *(alias for alias, name in _ALIASES.items() if name in adapters)})
-    cause = f"No broker has the URL scheme {scheme!r}." if scheme else "The broker URL has no scheme."
+    readable = re.fullmatch("[A-Za-z][A-Za-z0-9+-]*", scheme)
+    cause = f"No broker has the URL scheme {scheme!r}." if readable else "The broker URL has no scheme."
     near = get_close_matches(scheme, known, n=1)
     cure = f"Did you mean {near[0]}:?" if near else "Begin it with a known one."
     return f"{cause} {cure} Known: {', '.join(known)}."

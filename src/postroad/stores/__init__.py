@@ -7,6 +7,7 @@ from sqlalchemy.exc import ArgumentError
 
 from postroad.clock import Clock, SystemClock
 from postroad.errors import ConfigurationError
+from postroad.redact import remember
 from postroad.stores.base import Store
 
 __all__ = ["STORES", "Store", "open_store"]
@@ -24,6 +25,7 @@ _FAMILIES = {
 def open_store(url: str | URL, *, clock: Clock | None = None) -> Store:
     """The store for a URL; `postgresql://`, `mysql://`, `mariadb://` and `sqlite:///` need no driver name."""
     parsed = _parsed(url)
+    remember(parsed.render_as_string(hide_password=False))
     family = _FAMILIES.get(parsed.get_backend_name())
     if family is None:
         raise ConfigurationError(

@@ -26,7 +26,7 @@ def connect(url: str, *, clock: Clock) -> EmbeddedBroker:
         path = path[2:]
         if not path.startswith("/"):
             raise ConfigurationError(
-                f"Broker URL {url!r} names a host, but the embedded broker is a file. "
-                f"Write embedded:{path} for a relative path, embedded:///{path} for an absolute one."
+                "The broker URL names a host, but the embedded broker is a file. "
+                "Write embedded:road.db for a relative path, embedded:///srv/road.db for an absolute one."
             )
     return EmbeddedBroker(Path(path) if path else None, clock)
