@@ -190,6 +190,11 @@ class Machine(RuleBasedStateMachine):
         told = self.world.run(self.write_in(session, steps, kept, script))
         assert told == self.foretell(script, kept, session)
 
+    @rule(parcels=st.permutations("abc"), key=st.integers(0, 9).map(str), session=st.booleans())
+    def write_one_operation_for_several(self, parcels: list[str], key: str, session: bool) -> None:
+        """The same id for all of them, so only one can be written: the first, in the order of writing."""
+        self.write([(parcel, Posted, None, key) for parcel in parcels], True, session)
+
     async def write_in(self, session: bool, steps: list[Any], kept: bool, script: list[Any]) -> str:
         opened: Any = self.world.store.session() if session else self.world.store.engine.connect()
         try:
