@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -27,6 +28,14 @@ def bounded(examples: int, **options: object) -> settings:
         print_blob=False,
         **options,  # type: ignore[arg-type]
     )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A long run is meant to be long: the usual limit of a test is not for it."""
+    if settings.get_current_profile_name() == "long":
+        for item in items:
+            if item.path.is_relative_to(Path(__file__).parent):
+                item.add_marker(pytest.mark.timeout(0))
 
 
 @pytest.fixture(scope="session")
