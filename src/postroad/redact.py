@@ -35,7 +35,7 @@ def remember(url: str) -> None:
         # To the first @, or to the last one, if somebody forgot to encode that of the password.
         found += [rest.partition("@")[0], rest.rpartition("@")[0]] if "@" in rest else []
     for text in found:
-        forms = {text, unquote(text), quote(unquote(text), safe="")}
+        forms = {text, unquote(text), quote(unquote(text), safe="", errors="replace")}
         _known.update(form for form in forms if len(form) >= _SHORTEST_KNOWN)
 
 

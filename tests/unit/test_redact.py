@@ -107,3 +107,8 @@ def test_a_password_is_known_in_every_form(url: str) -> None:
 def test_no_text_takes_long(part: str) -> None:
     """The time grows with the length; had it grown with its square, this would take hours."""
     redact(part * 200_000)
+
+
+def test_a_password_that_is_no_text_is_remembered_too() -> None:
+    remember("embedded://u:s3cret\udcff@host")
+    assert "s3cret" not in redact("s3cret\udcff is wrong")
