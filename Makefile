@@ -3,7 +3,7 @@ python := .venv/bin/python
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench requirements services-up services-down clean
+.PHONY: help setup demo test check bench model simulate chaos requirements services-up services-down clean
 
 help: ## this list
 	@awk -F ':.*## ' -v bold="$$([ -t 1 ] && tput bold 2>/dev/null)" -v plain="$$([ -t 1 ] && tput sgr0 2>/dev/null)" \
@@ -24,6 +24,15 @@ check: setup ## lint, format, types
 
 bench: setup services-up ## throughput and latency
 	@$(python) -m bench $(ARGS)
+
+model: setup ## every state of the protocol within small bounds, and planted mistakes
+	@$(python) -m proof.model $(ARGS)
+
+simulate: setup ## the real code on virtual time, thousands of seeds; ARGS="--seed 7 --trace" tells one
+	@$(python) -m proof.simulator $(ARGS)
+
+chaos: setup ## real processes, killed, frozen and cut off; ARGS=--long for ten minutes of it
+	@$(python) -m proof.chaos $(ARGS)
 
 requirements: setup ## which requirements the last tests proved
 	@$(python) scripts/requirements.py $(ARGS)

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from proof.simulator.coverage import Coverage
 from proof.simulator.runs import simulator
 from proof.simulator.shrink import shrink
 from proof.simulator.world import LEAST_FAULTS, Outcome
@@ -36,6 +37,8 @@ def main(arguments: list[str] | None = None) -> int:
     _be_quiet()
     if options.seed is not None:
         return _tell(options.seed, frozenset(options.spare), options.trace)
+    if options.crash_points:
+        return _crash_points(options.seeds)
     return _run_many(range(options.first, options.first + options.seeds), options.jobs, options.json)
 
 
@@ -45,6 +48,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--first", type=int, default=0, help="beginning with this one")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
+    parser.add_argument("--crash-points", action="store_true", help="where processes were killed, and where never")
     parser.add_argument("--seed", type=int, help="only this one")
     parser.add_argument("--spare", type=int, nargs="*", default=[], help="numbers of faults that shall not happen")
     parser.add_argument("--trace", action="store_true", help="every step")
@@ -105,6 +109,24 @@ def _run_many(seeds: range, jobs: int, figures: Path | None) -> int:
     for outcome in failed[:3]:
         _tell(outcome.seed, None, trace=False)
     return 1 if failed or fewest < LEAST_FAULTS else 0
+
+
+def _crash_points(seeds: int) -> int:
+    """Kills wherever nobody was killed yet, until every place had its turn or the seeds are used up."""
+    console = Console(soft_wrap=True)
+    coverage = Coverage()
+    with simulator() as one:
+        for seed in range(seeds):
+            if not coverage.missing():
+                break
+            if violations := one.run(seed, coverage=coverage).violations:
+                console.print(f"seed {seed}: {violations[0]}", markup=False)
+                return 1
+    missing = coverage.missing()
+    for kill in missing:
+        console.print(f"never killed {kill.phase} {kill.where}", markup=False)
+    console.print(f"{len(coverage.killed)} of {len(coverage.killed) + len(missing)} crash points tried")
+    return 0
 
 
 def _table(result: dict[str, object], faults: Counter[str]) -> Table:

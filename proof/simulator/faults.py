@@ -19,7 +19,7 @@ SEND: Final = {"killed before": 4, "killed after": 4, "lost": 6, "unconfirmed": 
 RECEIVE: Final = {"killed after": 2, "twice": 15, "late": 8}
 VERDICT: Final = {"killed before": 2, "killed after": 2, "lost": 8, "out of reach": 5, "unanswered": 5, "frozen": 1}
 HANDLER: Final = {"fails before": 6, "fails after": 6, "killed": 2, "slow": 3}
-WORLD: Final = {"broker away": 15, "database away": 10, "clock jumps": 15}
+WORLD: Final = {"broker away": 15, "database away": 10, "clock jumps": 15, "stopped": 15}
 
 
 class Fates:

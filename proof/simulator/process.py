@@ -19,6 +19,8 @@ class Process:
         """In the order in which they were started: the same in every run."""
         self.at_death: list[Callable[[], None]] = []
         """What the operating system does for the dead: sockets are closed."""
+        self.at_murder: Callable[[], None] = lambda: None
+        """Somebody may want to see how it stood."""
         self._frozen_until = 0.0
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
@@ -43,6 +45,8 @@ class Process:
 
     def die(self) -> NoReturn:
         """Called from within; whoever else belongs to it gets no further than its next step outside."""
+        if self.alive:
+            self.at_murder()
         self.kill()
         raise asyncio.CancelledError
 

@@ -7,13 +7,13 @@ import tempfile
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy import text
 
 from postroad.stores import open_store as open_real_store
 from postroad.stores.migrations import migrate
 from postroad.stores.tables import DEFAULT_OUTBOX
+from proof.simulator.coverage import Coverage
 from proof.simulator.database import open_store
 from proof.simulator.workload import TABLES
 from proof.simulator.world import Outcome, World
@@ -28,7 +28,9 @@ class Simulator:
         # What is here to stay need not be searched for garbage after every seed.
         gc.freeze()
 
-    def run(self, seed: int, *, spared: Container[int] = (), tracing: bool = False, coverage: Any = None) -> Outcome:
+    def run(
+        self, seed: int, *, spared: Container[int] = (), tracing: bool = False, coverage: Coverage | None = None
+    ) -> Outcome:
         return World(
             seed, self._stores, self._template, self._folder, spared=spared, tracing=tracing, coverage=coverage
         ).run()

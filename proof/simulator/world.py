@@ -8,6 +8,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -24,6 +25,7 @@ from postroad.retry import Backoff
 from postroad.stores.tables import DEFAULT_OUTBOX
 from postroad.subscriber import Subscriber, SubscriberOptions
 from proof.simulator.broker import Line, Post, as_broker
+from proof.simulator.coverage import Coverage
 from proof.simulator.database import Server, SimulatedStore
 from proof.simulator.faults import WORLD, Fates
 from proof.simulator.ledger import violations
@@ -69,7 +71,7 @@ class World:
         *,
         spared: Container[int] = (),
         tracing: bool = False,
-        coverage: Any = None,
+        coverage: Coverage | None = None,
     ) -> None:
         self.seed = seed
         self.random = Random(seed)
@@ -89,6 +91,7 @@ class World:
         self._lives: Counter[str] = Counter()
         self._alive: dict[str, Process] = {}
         self.fallen: list[str] = []
+        self._stops: list[asyncio.Event] = []
 
     # -- what the others report ---------------------------------------------------------------------------
 
@@ -97,7 +100,11 @@ class World:
             moment = asyncio.get_running_loop().time()
             told = f" ✗ {fault}" if fault else ""
             self.trace.append(f"{moment:10.3f}  {process.name:<8} {'has done ' * done}{what}{told}")
-        return _Step(self, what, done)
+        step = _Step(self, what, done)
+        if self.coverage and process.alive and not self.fates.calm and self.coverage.wants(what, done):
+            with step:
+                process.die()
+        return step
 
     def tell(self, who: str, what: str) -> None:
         if self.trace is not None:
@@ -208,6 +215,8 @@ class World:
     def _born(self, name: str) -> Process:
         self._lives[name] += 1
         process = self._alive[name] = Process(f"{name}.{self._lives[name]}")
+        if self.coverage:
+            process.at_murder = partial(self.coverage.witness, process, self.doing)
         self.tell(process.name, "starts")
         return process
 
@@ -250,14 +259,17 @@ class World:
         )
         options = SubscriberOptions(ack_deadline=ACK_DEADLINE, lock_ttl=LEASE, backoff=Backoff(attempts=9, base=0.2))
         stop = asyncio.Event()
+        self._stops = [*(other for other in self._stops if not other.is_set()), stop]
         parts = [relay.run(stop)]
         for group in registry.groups:
             subscriber = Subscriber(
                 line, inbox, registry, upcasters, group, options=options, clock=process.clock, randomness=chance
             )
             parts.append(subscriber.run(stop))
-        parts.append(self._housekeeping(process, store, RetryScheduler(inbox, Bus(inbox, registry, upcasters))))
+        scheduler = RetryScheduler(inbox, Bus(inbox, registry, upcasters))
+        keeping = process.spawn(self._housekeeping(process, store, scheduler))
         await asyncio.gather(*(process.spawn(part) for part in parts))
+        keeping.cancel()
 
     async def _housekeeping(self, process: Process, store: SimulatedStore, scheduler: RetryScheduler) -> None:
         pruner = Pruner(store, DEFAULT_OUTBOX, retention=10.0)
@@ -287,6 +299,10 @@ class World:
                 self._server.away = True
                 await asyncio.sleep(self.random.random() * 3)
                 self._server.away = False
+            elif fault == "stopped":
+                # As SIGTERM asks for: what is in hand is finished, the rest goes back.
+                for stop in self._stops:
+                    stop.set()
             elif fault == "clock jumps":
                 for process in self._alive.values():
                     process.clock.skew += self.random.uniform(-3_600, 3_600)

@@ -1,0 +1,138 @@
+"""Where processes have been killed: every await and every statement of relay and consumer, before and after.
+
+*Before* means that nothing beneath the await had happened outside yet; *after*, that it had, but the process never
+came to know. An await that leads nowhere outside (a lock, a pause) is killed while it waits, which is both.
+"""
+
+import ast
+import asyncio
+import gc
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+import postroad
+from proof.simulator.process import Process
+
+SOURCE = Path(postroad.__file__).parent
+STAGES = ("relay", "subscriber", "inbox")
+ELSEWHERE = {
+    "relay/adoption.py": "rows of adopted tables; none in this world",
+    "inbox/keeper.py": "a thread of its own, which SQLite does not need",
+}
+
+
+class Site(NamedTuple):
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} in {self.function}"
+
+
+class Kill(NamedTuple):
+    where: Site | str
+    """A statement by its name."""
+    phase: str
+
+
+@cache
+def sites() -> frozenset[Site]:
+    """Every place in the code at which a process can stand while it waits."""
+    found: set[Site] = set()
+    for stage in STAGES:
+        for file in sorted((SOURCE / stage).glob("*.py")):
+            name = file.relative_to(SOURCE).as_posix()
+            if name not in ELSEWHERE:
+                found |= set(_sites_in(ast.parse(file.read_text(encoding="utf-8")), name))
+    return frozenset(found)
+
+
+def _sites_in(tree: ast.AST, file: str) -> Iterator[Site]:
+    for function in ast.walk(tree):
+        if isinstance(function, ast.AsyncFunctionDef):
+            for node in ast.walk(function):
+                for line in _lines_of(node):
+                    yield Site(file, line, function.name)
+
+
+def _lines_of(node: ast.AST) -> list[int]:
+    if isinstance(node, ast.Await):
+        return [node.lineno]
+    if isinstance(node, ast.AsyncWith):
+        return [item.context_expr.lineno for item in node.items]
+    return [node.iter.lineno] if isinstance(node, ast.AsyncFor) else []
+
+
+class Coverage:
+    def __init__(self) -> None:
+        self.killed: set[Kill] = set()
+        self.seen: set[Kill] = set()
+        """Where somebody stood, killed or not."""
+
+    def wants(self, what: str, done: bool) -> bool:
+        """Whether a kill right here would be a new one."""
+        stands: set[Site | str] = {*_running(), what}
+        here = {Kill(where, _phase(done)) for where in stands}
+        self.seen |= here
+        return not here <= self.killed
+
+    def witness(self, process: Process, doing: dict[asyncio.Task[Any] | None, tuple[str, bool]]) -> None:
+        """The moment of a kill: where its tasks stand."""
+        for task in process.tasks:
+            what, done = doing.get(task, ("", False))
+            stands: set[Site | str] = {*(_running() if task is asyncio.current_task() else _waiting(task.get_coro()))}
+            kills = {Kill(where, _phase(done)) for where in (stands | {what} if what else stands)}
+            if task not in doing:
+                kills |= {Kill(where, "after") for where, _ in kills}
+            self.killed |= kills
+            self.seen |= kills
+
+    def missing(self) -> list[Kill]:
+        wanted = {Kill(site, phase) for site in sites() for phase in ("before", "after")}
+        wanted |= {kill for kill in self.seen if isinstance(kill.where, str)}
+        return sorted(wanted - self.killed, key=str)
+
+
+def _phase(done: bool) -> str:
+    return "after" if done else "before"
+
+
+def _running() -> set[Site]:
+    """Of the task at work, innermost first."""
+    frame: FrameType | None = sys._getframe(1)
+    found = set()
+    while frame is not None:
+        if site := _site(frame):
+            found.add(site)
+        frame = frame.f_back
+    return found
+
+
+def _waiting(coroutine: Any) -> set[Site]:
+    """Of a task that waits: from its outermost coroutine inwards, also through asynchronous generators."""
+    found = set()
+    while coroutine is not None:
+        frame = getattr(coroutine, "cr_frame", None) or getattr(coroutine, "ag_frame", None)
+        if frame is not None and (site := _site(frame)):
+            found.add(site)
+        if hasattr(coroutine, "cr_await"):
+            coroutine = coroutine.cr_await
+        elif hasattr(coroutine, "ag_await"):
+            coroutine = coroutine.ag_await
+        else:
+            # What `anext` returns does not tell its generator, but refers to it.
+            coroutine = next((thing for thing in gc.get_referents(coroutine) if hasattr(thing, "ag_await")), None)
+    return found
+
+
+def _site(frame: FrameType) -> Site | None:
+    path = frame.f_code.co_filename
+    if not path.startswith(str(SOURCE)):
+        return None
+    site = Site(Path(path).relative_to(SOURCE).as_posix(), frame.f_lineno, frame.f_code.co_name)
+    return site if site in sites() else None
