@@ -477,6 +477,7 @@ class Machine(RuleBasedStateMachine):
 
 
 @pytest.mark.spec("F2", "F4", "F5", "P10")
+@pytest.mark.timeout(900)
 def test_the_store_does_what_the_oracle_says(store_kind: str, store_url: str, loop: asyncio.Runner) -> None:
     world = World(store_kind, store_url, loop)
     machine = type("Machine", (Machine,), {"world": world})
