@@ -1,0 +1,56 @@
+"""Runs the campaigns, shows the table; exit code 1 if anything was lost, invented, doubled or out of order."""
+
+import asyncio
+import random
+import sys
+import tempfile
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from proof.chaos.brokers import WIRES, Wire
+from proof.chaos.campaign import STORES, NotAtRest, Result, campaign
+from proof.chaos.plan import LONG, SHORT, Plan, Tally
+from proof.chaos.report import progress_line, record, table
+
+
+@click.command()
+@click.option("--long", is_flag=True, help="About three minutes per store instead of one.")
+@click.option("--store", "stores", multiple=True, type=click.Choice(STORES), help="Only this one; may be repeated.")
+@click.option("--seed", type=int, help="Of the choice of faults; a run cannot be repeated exactly.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="The figures, for programs.")
+def main(long: bool, stores: tuple[str, ...], seed: int | None, json_file: Path | None) -> None:
+    """Kill, freeze, cut off, silence, restart, fill the disk; then balance the books."""
+    seed = random.randrange(1_000_000) if seed is None else seed
+    console = Console(width=max(Console().width, 90))
+    console.print(f"seed {seed}")
+    results = []
+    try:
+        for store in stores or STORES:
+            results += [_run(console, store, wire, LONG if long else SHORT, seed) for wire in WIRES]
+    except NotAtRest as error:
+        console.print(f"[red]{store} did not come to rest.[/red]")
+        console.print(str(error), markup=False, highlight=False)
+        sys.exit(1)
+    console.print(table(results))
+    for crash in (crash for result in results for crash in result.crashes):
+        console.print(crash, markup=False, highlight=False)
+    if json_file:
+        record(json_file, seed, long, results)
+    sys.exit(0 if all(result.passed for result in results) else 1)
+
+
+def _run(console: Console, store: str, wire: Wire, plan: Plan, seed: int) -> Result:
+    with tempfile.TemporaryDirectory(prefix="postroad-chaos-") as folder, console.status("") as status:
+        # The account that runs a server must be able to reach its data.
+        Path(folder).chmod(0o755)
+
+        def progress(phase: str, tally: Tally) -> None:
+            status.update(progress_line(store, wire.name, phase, tally))
+
+        return asyncio.run(campaign(store, wire, plan, seed, Path(folder), progress))
+
+
+if __name__ == "__main__":
+    main()

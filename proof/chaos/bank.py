@@ -1,0 +1,78 @@
+"""The service under fire: a payment and its event in one transaction, an effect per consumer group."""
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from postroad import Message, Postroad, RelayOptions, SubscriberOptions, event
+
+LEASE: Final = 1.0
+PER_COMMIT: Final = {"alpha": 1, "beta": 25}
+"""How many events share a commit: the default path, and the group that batches."""
+GROUPS: Final = tuple(PER_COMMIT)
+
+# No unique constraint on effects: a double one has to show.
+_PAYMENT: Final = (
+    "CREATE TABLE payment (id VARCHAR(32) PRIMARY KEY, transfer VARCHAR(32) NOT NULL, account VARCHAR(64) NOT NULL)"
+)
+_EFFECT: Final = (
+    "CREATE TABLE effect ({id}, consumer VARCHAR(64) NOT NULL, payment VARCHAR(32) NOT NULL,"
+    " account VARCHAR(64) NOT NULL, version BIGINT NOT NULL)"
+)
+_IDENTITIES: Final = {
+    "postgresql": "id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+    "mysql": "id BIGINT AUTO_INCREMENT PRIMARY KEY",
+    "sqlite": "id INTEGER PRIMARY KEY AUTOINCREMENT",
+}
+_INSERT_PAYMENT: Final = text("INSERT INTO payment (id, transfer, account) VALUES (:id, :transfer, :account)")
+_INSERT_EFFECT: Final = text(
+    "INSERT INTO effect (consumer, payment, account, version) VALUES (:consumer, :payment, :account, :version)"
+)
+
+
+@event("account.credited", topic="bank.account.events", aggregate="account", key="account")
+class Credited(msgspec.Struct, frozen=True):
+    account: str
+    payment: str
+
+
+def make_road(database_url: str, broker_url: str) -> Postroad:
+    road = Postroad(
+        "bank",
+        database_url,
+        broker_url,
+        relay=RelayOptions(lease=LEASE, batch=200),
+        subscriber=SubscriberOptions(ack_deadline=2 * LEASE, lock_ttl=LEASE),
+    )
+    for group in GROUPS:
+        road.on(Credited, group=group, commit_every=PER_COMMIT[group])(_crediting(group))
+    return road
+
+
+async def found(road: Postroad) -> None:
+    """All tables, topics and subscriptions."""
+    await road.migrate()
+    async with road.store.transaction() as connection:
+        await connection.execute(text(_PAYMENT))
+        await connection.execute(text(_EFFECT.format(id=_IDENTITIES[road.store.dialect])))
+    await road.runner().prepare()
+
+
+async def pay(road: Postroad, session: AsyncSession, transfer: str, payments: dict[str, str]) -> None:
+    """Payments (id → account) and their events, written but not committed."""
+    rows = [{"id": id, "transfer": transfer, "account": account} for id, account in payments.items()]
+    await session.execute(_INSERT_PAYMENT, rows)
+    for id, account in payments.items():
+        road.add(session, Credited(account=account, payment=id))
+    await session.flush()
+
+
+def _crediting(group: str) -> Callable[[Credited, AsyncSession, Message], Awaitable[None]]:
+    async def credit(event: Credited, session: AsyncSession, message: Message) -> None:
+        effect = {"consumer": group, "payment": event.payment, "account": event.account, "version": message.version}
+        await session.execute(_INSERT_EFFECT, effect)
+
+    return credit

@@ -1,0 +1,163 @@
+"""The processes: relays, workers and writers. A killed one is started again, as a supervisor would."""
+
+import asyncio
+import logging
+import multiprocessing
+import os
+import random
+import signal
+import sys
+from collections.abc import Callable
+from multiprocessing import forkserver
+from multiprocessing.context import ForkServerContext, ForkServerProcess
+from pathlib import Path
+from typing import Final
+
+from postroad import Postroad
+from postroad.errors import PostroadError
+from proof.chaos.bank import make_road
+from proof.chaos.writer import Journal, Outcome, write_until
+
+RELAYS: Final = ("relay-1", "relay-2", "relay-3")
+WORKERS: Final = ("worker-1", "worker-2")
+WRITERS: Final = ("writer-1",)
+BACKLOG: Final = 3_000
+NOT_READY: Final = 75
+"""Exit code of a process that found no database or broker when it started: the supervisor's turn."""
+_IMPORTED_LATE: Final = [
+    *("aiosqlite", "asyncmy", "psycopg", "postroad.brokers.embedded", "postroad.stores.postgresql.notify"),
+    *("sqlalchemy.dialects.sqlite.aiosqlite", "sqlalchemy.dialects.mysql.asyncmy"),
+    *("sqlalchemy.dialects.postgresql.psycopg", "postroad.stores.sqlite.driver", "postroad.stores.mysql.driver"),
+    "postroad.stores.postgresql.driver",
+]
+"""What the processes would import only once they know their address."""
+_log = logging.getLogger("chaos.process")
+
+
+def _template() -> ForkServerContext:
+    """Processes are forked from one that has everything imported: a start costs milliseconds, not a second."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__, *_IMPORTED_LATE])
+    before = os.environ.get("PYTHONPATH")
+    # It would not find us otherwise: our path may come from the test runner.
+    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    try:
+        forkserver.ensure_running()
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
+    return context
+
+
+class Fleet:
+    """`database_url(name)` is the address that the process of that name is to use."""
+
+    def __init__(self, folder: Path, broker_url: str, database_url: Callable[[str], str]) -> None:
+        self._folder, self._broker_url, self._database_url = folder, broker_url, database_url
+        self._context = _template()
+        self._processes: dict[str, ForkServerProcess] = {}
+        self.crashes: list[str] = []
+        """Those that ended by themselves after they had begun: outages are to be waited out."""
+
+    def start(self, *names: str) -> None:
+        for name in names:
+            arguments = (name, self._database_url(name), self._broker_url, self._folder)
+            self._processes[name] = self._context.Process(target=_live, args=arguments, name=name, daemon=True)
+            self._processes[name].start()
+
+    def pid(self, name: str) -> int:
+        return self._processes[name].pid or 0
+
+    def pids(self) -> list[int]:
+        return [self.pid(name) for name in self._processes]
+
+    def kill(self, name: str) -> None:
+        self._processes[name].kill()
+        self._processes[name].join()
+        self.start(name)
+
+    def freeze(self, name: str) -> None:
+        self._signal(name, signal.SIGSTOP)
+
+    def thaw(self, name: str) -> None:
+        self._signal(name, signal.SIGCONT)
+
+    def revive(self) -> None:
+        """Start again what has ended by itself; an end after a good beginning is noted as a crash."""
+        for name, process in list(self._processes.items()):
+            if not process.is_alive():
+                if process.exitcode != NOT_READY:
+                    self.crashes.append(f"{name} ended with {process.exitcode}:\n{self.log(name)}")
+                self.start(name)
+
+    async def stop(self, *names: str) -> None:
+        leaving = [self._processes.pop(name) for name in names or list(self._processes) if name in self._processes]
+        for process in leaving:
+            process.terminate()
+            if process.is_alive():
+                os.kill(process.pid or 0, signal.SIGCONT)
+        for process in leaving:
+            await asyncio.to_thread(process.join, 30)
+            if process.exitcode not in (0, NOT_READY):
+                self.crashes.append(f"{process.name} ended with {process.exitcode}:\n{self.log(process.name)}")
+                process.kill()
+
+    def log(self, name: str) -> str:
+        return (self._folder / f"{name}.log").read_text(errors="replace")[-3000:]
+
+    def journal(self) -> Journal:
+        return Journal.read(*self._folder.glob("*.journal"))
+
+    def _signal(self, name: str, number: signal.Signals) -> None:
+        try:
+            os.kill(self.pid(name), number)
+        except ProcessLookupError:
+            pass  # it had ended by itself
+
+
+# -- in the process ------------------------------------------------------------------------------------------
+
+
+def _live(name: str, database_url: str, broker_url: str, folder: Path) -> None:
+    log = os.open(folder / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(name)s %(message)s", force=True)
+    raise SystemExit(asyncio.run(_work(name, make_road(database_url, broker_url), folder)))
+
+
+async def _work(name: str, road: Postroad, folder: Path) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    if parent := multiprocessing.parent_process():
+        # Nobody is to go on alone when the supervisor was killed.
+        loop.add_reader(parent.sentinel, os._exit, 1)
+    role, _, _ = name.partition("-")
+    ready = False
+    async with road:
+        if role == "writer":
+            await _write(stop, road, folder / f"{name}.journal")
+            return 0
+        try:
+            async with road.runner(relay=role == "relay", groups=[] if role == "relay" else None).started():
+                ready = True
+                await stop.wait()
+        except PostroadError as error:
+            if ready:
+                raise
+            _log.info("not ready: %s", error)
+            return NOT_READY
+    return 0
+
+
+async def _write(stop: asyncio.Event, road: Postroad, path: Path) -> None:
+    journal = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def note(transfer: str, outcome: Outcome) -> None:
+        os.write(journal, f"{transfer} {outcome.value}\n".encode())
+
+    tasks = 1 if road.store.dialect == "sqlite" else 3
+    await asyncio.gather(*(write_until(stop, road, note, random.Random(), BACKLOG) for _ in range(tasks)))

@@ -1,0 +1,106 @@
+"""The books: what is in the database against what happened to it."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import NamedTuple
+
+from sqlalchemy import text
+
+from postroad import Postroad
+from proof.chaos.bank import GROUPS
+from proof.chaos.writer import Journal, Outcome
+
+
+class Payment(NamedTuple):
+    id: str
+    transfer: str
+    account: str
+
+
+class Effect(NamedTuple):
+    consumer: str
+    payment: str
+    account: str
+    version: int
+
+
+class Appearance(NamedTuple):
+    """A message in the broker's log."""
+
+    event_id: str
+    account: str
+    version: int
+
+
+@dataclass(frozen=True)
+class Books:
+    lost: int = 0
+    """Effects that a committed payment lacks; payments that were committed for certain and are not there."""
+    phantom: int = 0
+    """Effects without a payment; payments that were rolled back for certain and are there."""
+    doubled: int = 0
+    out_of_order: int = 0
+    """First effects of an account in another order than their versions, in any group."""
+    wire_out_of_order: int = 0
+    """First appearances in the broker's log in another order than their versions."""
+
+    @property
+    def balanced(self) -> bool:
+        return not any(asdict(self).values())
+
+
+@dataclass(frozen=True)
+class Evidence:
+    payments: Sequence[Payment]
+    effects: Sequence[Effect]
+    """In the order in which they happened."""
+    appearances: Sequence[Appearance]
+    """In the order in which the broker took them."""
+    journal: Journal
+
+    @property
+    def wire_duplicates(self) -> int:
+        return len(self.appearances) - len({appearance.event_id for appearance in self.appearances})
+
+    @property
+    def unknown_but_there(self) -> int:
+        """Transfers whose commit was reported as failed, and had happened."""
+        return len(self.journal.of(Outcome.UNKNOWN) & {payment.transfer for payment in self.payments})
+
+    def books(self, groups: Iterable[str] = GROUPS) -> Books:
+        happened = {(effect.consumer, effect.payment) for effect in self.effects}
+        due = {(group, payment.id) for group in groups for payment in self.payments}
+        there = {payment.transfer for payment in self.payments}
+        undone = self.journal.of(Outcome.UNDONE)
+        return Books(
+            lost=len(due - happened) + len(self.journal.of(Outcome.KEPT) - there),
+            phantom=len(happened - due) + sum(payment.transfer in undone for payment in self.payments),
+            doubled=len(self.effects) - len(happened),
+            out_of_order=_inversions(
+                ((effect.consumer, effect.payment), (effect.consumer, effect.account), effect.version)
+                for effect in self.effects
+            ),
+            wire_out_of_order=_inversions(self.appearances),
+        )
+
+
+async def collect(road: Postroad, appearances: Sequence[Appearance], journal: Journal) -> Evidence:
+    async with road.store.reading() as connection:
+        payments = (await connection.execute(text("SELECT id, transfer, account FROM payment"))).fetchall()
+        effects = (
+            await connection.execute(text("SELECT consumer, payment, account, version FROM effect ORDER BY id"))
+        ).fetchall()
+    return Evidence([Payment(*row) for row in payments], [Effect(*row) for row in effects], appearances, journal)
+
+
+def _inversions(sequence: Iterable[tuple[object, object, int]]) -> int:
+    """Of (what, key, version): how many come for the first time after a higher version of their key."""
+    seen: set[object] = set()
+    highest: dict[object, int] = {}
+    wrong = 0
+    for what, key, version in sequence:
+        if what not in seen:
+            seen.add(what)
+            wrong += version < highest.get(key, 0)
+            highest[key] = max(version, highest.get(key, 0))
+    return wrong

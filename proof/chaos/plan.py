@@ -1,0 +1,112 @@
+"""How long and how hard: the short campaign and the long one, per store."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+
+@dataclass
+class Tally:
+    """What was really done to one store and broker. A trap that nobody ran into does not count."""
+
+    kills: int = 0
+    """kill -9 of relays and workers"""
+    writer_kills: int = 0
+    freezes: int = 0
+    """SIGSTOP past the lease, then SIGCONT"""
+    silences: int = 0
+    """a connection on which nothing goes through, past the lease"""
+    cuts: int = 0
+    """all connections cut, those below among them"""
+    commit_before: int = 0
+    commit_after: int = 0
+    mark_before: int = 0
+    mark_after: int = 0
+    restarts: int = 0
+    disk_full: int = 0
+    takeovers: list[float] = field(default_factory=list)
+    """Seconds from a relay's kill until none of its shards was its own any more, undisturbed by other faults."""
+
+    @property
+    def stalls(self) -> int:
+        return self.freezes + self.silences
+
+
+@dataclass(frozen=True)
+class Minimum:
+    """Below this a campaign has proved too little, whatever its books say."""
+
+    events: int
+    kills: int
+    stalls: int
+    cuts: int
+    commit_before: int
+    commit_after: int
+    marks: int
+    restarts: int
+    disk_full: int
+
+    def missed(self, tally: Tally, events: int, *, served: bool) -> tuple[str, ...]:
+        """What there was too little of. A store without a server has no connections to cut."""
+        done = {"events": events, "kills": tally.kills, "stalls": tally.stalls, "disk_full": tally.disk_full}
+        if served:
+            done |= {name: getattr(tally, name) for name in ("cuts", "commit_before", "commit_after", "restarts")}
+            done["marks"] = tally.mark_before + tally.mark_after
+        return tuple(
+            f"{name} {count} < {least}" for name, count in done.items() if count < (least := getattr(self, name))
+        )
+
+
+@dataclass(frozen=True)
+class Plan:
+    seconds: float
+    """of faults, per store"""
+    drain: float
+    """seconds that everything may take to come to rest afterwards"""
+    kill_every: float
+    stall_every: float
+    cut_every: float
+    restarts: int
+    disk_full: int
+    minimum: Minimum
+
+
+SHORT: Final = Plan(
+    seconds=30,
+    drain=60,
+    kill_every=0.5,
+    stall_every=0.6,
+    cut_every=0.15,
+    restarts=1,
+    disk_full=2,
+    minimum=Minimum(
+        events=1_500,
+        kills=20,
+        stalls=5,
+        cuts=40,
+        commit_before=3,
+        commit_after=3,
+        marks=2,
+        restarts=1,
+        disk_full=1,
+    ),
+)
+LONG: Final = Plan(
+    seconds=165,
+    drain=120,
+    kill_every=0.5,
+    stall_every=0.6,
+    cut_every=0.1,
+    restarts=4,
+    disk_full=6,
+    minimum=Minimum(
+        events=10_000,
+        kills=100,
+        stalls=34,
+        cuts=500,
+        commit_before=50,
+        commit_after=50,
+        marks=30,
+        restarts=3,
+        disk_full=3,
+    ),
+)

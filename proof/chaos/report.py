@@ -1,0 +1,69 @@
+"""The table, the line that moves while it runs, and the file for programs."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.table import Table
+
+from proof.chaos.campaign import Result
+from proof.chaos.plan import Tally
+
+
+def progress_line(store: str, broker: str, phase: str, tally: Tally) -> str:
+    return (
+        f"{store} × {broker}: {phase} · {tally.kills} kills · {tally.stalls} stalls · {tally.cuts} cuts · "
+        f"{tally.restarts} restarts · {tally.disk_full} × disk full"
+    )
+
+
+def table(results: Sequence[Result]) -> Table:
+    """A column per store and broker: so many figures are easier to read downwards."""
+    table = Table(title="Chaos on real processes", caption_justify="left")
+    table.add_column("")
+    for result in results:
+        table.add_column(f"{result.store}\n{result.broker}", justify="right")
+    for heading, cells in _rows(results):
+        table.add_row(heading, *cells, end_section=heading in ("unknown commits (there)", "disk full"))
+    table.caption = "\n".join(
+        f"{result.store}: too little was done: {', '.join(result.shortfalls)}"
+        for result in results
+        if result.shortfalls
+    )
+    return table
+
+
+def _rows(results: Sequence[Result]) -> list[tuple[str, list[str]]]:
+    rows = {
+        "events": lambda r: f"{r.events:,}",
+        "rolled back": lambda r: f"{r.rolled_back:,}",
+        "unknown commits (there)": lambda r: f"{r.unknown} ({r.unknown_but_there})",
+        "kill -9 (writers)": lambda r: f"{r.tally.kills} (+{r.tally.writer_kills})",
+        "stalls: frozen + silent": lambda r: f"{r.tally.freezes} + {r.tally.silences}",
+        "cuts": lambda r: f"{r.tally.cuts:,}",
+        "· in COMMIT: before / after": lambda r: f"{r.tally.commit_before} / {r.tally.commit_after}",
+        "· in the mark: before / after": lambda r: f"{r.tally.mark_before} / {r.tally.mark_after}",
+        "restarts": lambda r: str(r.tally.restarts),
+        "disk full": lambda r: f"{r.tally.disk_full} ({r.disk})",
+        "lost": lambda r: _verdict(r.books.lost),
+        "phantom": lambda r: _verdict(r.books.phantom),
+        "out of order": lambda r: _verdict(r.books.out_of_order),
+        "out of order on the wire": lambda r: _verdict(r.books.wire_out_of_order),
+        "double effects": lambda r: _verdict(r.books.doubled),
+        "crashed by themselves": lambda r: _verdict(len(r.crashes)),
+        "duplicates absorbed": lambda r: f"{r.wire_duplicates:,}",
+        "takeover p99": lambda r: "-" if r.takeover_p99 is None else f"{r.takeover_p99:.2f} s",
+        "seconds": lambda r: f"{r.seconds:.0f}",
+    }
+    return [(heading, [cell(result) for result in results]) for heading, cell in rows.items()]
+
+
+def _verdict(count: int) -> str:
+    return f"[red]{count}[/red]" if count else "[green]0[/green]"
+
+
+def record(path: Path, seed: int, long: bool, results: Sequence[Result]) -> None:
+    total = {"events": sum(result.events for result in results), "cuts": sum(result.tally.cuts for result in results)}
+    told = {"seed": seed, "long": long, "total": total, "results": [result.told() for result in results]}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")

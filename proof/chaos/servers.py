@@ -1,0 +1,86 @@
+"""Database servers of our own, to be restarted at will: described by scripts/services.d, like those of the tests."""
+
+import asyncio
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+_SCRIPT: Final = Path(__file__).with_name("server.sh")
+_PATIENCE: Final = 60.0
+
+
+class ServerTrouble(Exception):
+    pass
+
+
+class Server:
+    def __init__(self, name: str, folder: Path) -> None:
+        self._name, self._folder = name, folder / name
+        self.port = _free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return self._ask("url").strip()
+
+    async def create(self) -> None:
+        self._folder.mkdir()
+        await asyncio.to_thread(self._ask, "create")
+        self._signal = signal.Signals[f"SIG{self._ask('stop_signal').strip()}"]
+
+    async def start(self) -> None:
+        process = self._process = self._launch()
+        deadline = time.monotonic() + _PATIENCE
+        while not await asyncio.to_thread(self._answers):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise ServerTrouble(f"{self._name} did not start:\n{self._log()}")
+            await asyncio.sleep(0.05)
+
+    async def stop(self) -> None:
+        """Without waiting for its clients."""
+        if self._process is not None:
+            self._process.send_signal(self._signal)
+            await asyncio.to_thread(self._process.wait, _PATIENCE)
+            self._process = None
+
+    async def restart(self) -> None:
+        await self.stop()
+        await self.start()
+
+    def _launch(self) -> subprocess.Popen[bytes]:
+        """Not in a thread: it is to die with its parent, and the kernel means the thread that started it."""
+        with (self._folder / "server.log").open("ab") as log:
+            return subprocess.Popen(self._command("launch"), stdout=log, stderr=log)
+
+    def _answers(self) -> bool:
+        return subprocess.run(self._command("answers"), capture_output=True, check=False).returncode == 0
+
+    def _ask(self, action: str) -> str:
+        done = subprocess.run(self._command(action), capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise ServerTrouble(f"{self._name}, {action}: {done.stderr[-2000:]}")
+        return done.stdout
+
+    def _command(self, action: str) -> list[str]:
+        return ["bash", str(_SCRIPT), self._name, str(self._folder), str(self.port), action]
+
+    def _log(self) -> str:
+        return (self._folder / "server.log").read_text(errors="replace")[-2000:]
+
+
+def through(url: str, port: int) -> str:
+    """The same database by way of another port."""
+    parts = urlsplit(url)
+    user = f"{parts.username}@" if parts.username else ""
+    return parts._replace(netloc=f"{user}127.0.0.1:{port}").geturl()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

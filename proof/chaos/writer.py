@@ -1,0 +1,97 @@
+"""Transfers of several payments each, some rolled back on purpose, and a journal of what became of each."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Final
+from uuid import uuid4
+
+from sqlalchemy import text
+
+from postroad import Postroad
+from proof.chaos.bank import GROUPS, pay
+
+KEYS: Final = 400
+MOST_PAYMENTS: Final = 12
+_UNDONE_OF: Final = 7
+_LOOK_EVERY: Final = 20
+_BACKLOG: Final = text("SELECT (SELECT COUNT(*) FROM payment) * :groups - (SELECT COUNT(*) FROM effect) AS waiting")
+_log = logging.getLogger("chaos.writer")
+
+
+class Outcome(Enum):
+    KEPT = "kept"
+    UNDONE = "undone"
+    UNKNOWN = "unknown"
+    """The commit failed, before the server got it or after: nobody here can tell."""
+
+
+@dataclass
+class Journal:
+    """What the writers know. A transfer that is not in it (its writer was killed) may have happened or not."""
+
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+
+    def note(self, transfer: str, outcome: Outcome) -> None:
+        self.outcomes[transfer] = outcome
+
+    def of(self, outcome: Outcome) -> set[str]:
+        return {transfer for transfer, found in self.outcomes.items() if found is outcome}
+
+    @classmethod
+    def read(cls, *paths: Path) -> "Journal":
+        journal = cls()
+        for path in paths:
+            # Only whole lines: the writer may have been killed in the middle of one.
+            for line in path.read_text().rpartition("\n")[0].splitlines():
+                transfer, _, outcome = line.partition(" ")
+                journal.note(transfer, Outcome(outcome))
+        return journal
+
+
+async def write(road: Postroad, note: Callable[[str, Outcome], None], dice: random.Random, transfers: int) -> None:
+    for _ in range(transfers):
+        accounts = [f"a{dice.randrange(KEYS)}" for _ in range(dice.randint(1, MOST_PAYMENTS))]
+        transfer = uuid4().hex
+        note(transfer, await _transfer(road, transfer, accounts, undo=dice.randrange(_UNDONE_OF) == 0))
+
+
+async def write_until(
+    stop: asyncio.Event, road: Postroad, note: Callable[[str, Outcome], None], dice: random.Random, backlog: int
+) -> None:
+    """As fast as the others can follow: the backlog must be worked off when the faults have ended."""
+    while not stop.is_set():
+        if await _waiting(road) > backlog:
+            await asyncio.sleep(0.1)
+        else:
+            await write(road, note, dice, _LOOK_EVERY)
+
+
+async def _transfer(road: Postroad, transfer: str, accounts: list[str], *, undo: bool) -> Outcome:
+    outcome = Outcome.UNDONE
+    try:
+        async with road.session() as session:
+            await pay(road, session, transfer, {uuid4().hex: account for account in accounts})
+            if undo:
+                await session.rollback()
+            else:
+                outcome = Outcome.UNKNOWN
+                await session.commit()
+                outcome = Outcome.KEPT
+    except Exception as error:  # whatever a driver says of a broken connection
+        _log.info("transfer %s is %s: %s", transfer, outcome.value, error)
+        await asyncio.sleep(0.05)
+    return outcome
+
+
+async def _waiting(road: Postroad) -> int:
+    try:
+        async with road.store.reading() as connection:
+            return int((await connection.execute(_BACKLOG, {"groups": len(GROUPS)})).scalar_one())
+    except Exception as error:
+        _log.info("the backlog cannot be seen: %s", error)
+        return 0
