@@ -66,10 +66,10 @@ async def campaign(store: str, wire: Wire, plan: Plan, seed: int, folder: Path, 
     begun = time.monotonic()
     async with _ground(store, folder) as (disk, server, url):
         broker_url = wire.url(disk.folder)
-        async with make_road(url, broker_url) as road, _doors(server) as (doors, ports):
+        async with make_road(url, broker_url) as road, _doors(server) as doors:
             progress("founding", Tally())
             await found(road)
-            fleet = Fleet(folder, broker_url, lambda name: through(url, ports[name]) if ports else url)
+            fleet = Fleet(folder, broker_url, lambda name: through(url, doors[name].port) if doors else url)
             fleet.start(*PROCESSES)
             storm = Storm(plan, road, fleet, doors, server, disk, random.Random(seed))
             try:
@@ -104,12 +104,13 @@ async def _ground(store: str, folder: Path) -> AsyncIterator[tuple[Disk, Server 
 
 
 @asynccontextmanager
-async def _doors(server: Server | None) -> AsyncIterator[tuple[dict[str, Proxy], dict[str, int]]]:
+async def _doors(server: Server | None) -> AsyncIterator[dict[str, Proxy]]:
     """A proxy for each process, so that a fault can be aimed."""
     doors = {name: Proxy("127.0.0.1", server.port) for name in PROCESSES} if server else {}
-    ports = {name: await door.start() for name, door in doors.items()}
+    for door in doors.values():
+        await door.start()
     try:
-        yield doors, ports
+        yield doors
     finally:
         for door in doors.values():
             await door.aclose()

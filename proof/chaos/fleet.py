@@ -21,7 +21,8 @@ from proof.chaos.writer import Journal, Outcome, write_until
 RELAYS: Final = ("relay-1", "relay-2", "relay-3")
 WORKERS: Final = ("worker-1", "worker-2")
 WRITERS: Final = ("writer-1",)
-BACKLOG: Final = 3_000
+BACKLOG: Final = 1_000
+"""Effects still to come at which the writers wait: what is left when the faults end must be worked off."""
 NOT_READY: Final = 75
 """Exit code of a process that found no database or broker when it started: the supervisor's turn."""
 _IMPORTED_LATE: Final = [

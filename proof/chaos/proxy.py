@@ -52,18 +52,18 @@ class Proxy:
     def __init__(self, host: str, port: int) -> None:
         self._target = host, port
         self._server: asyncio.Server | None = None
+        self.port = 0
+        """On loopback, where it listens once it is started."""
         self.links: set[Link] = set()
         self.trap: Trap | None = None
         """For whichever connection runs into it first."""
         self.silent = False
         self.cuts = 0
 
-    async def start(self) -> int:
-        """The port on loopback where it listens."""
+    async def start(self) -> None:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: End(Link(self), Side.CLIENT), "127.0.0.1", 0)
-        port: int = self._server.sockets[0].getsockname()[1]
-        return port
+        self.port = self._server.sockets[0].getsockname()[1]
 
     async def connect(self, link: "Link") -> None:
         try:

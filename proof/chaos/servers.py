@@ -17,6 +17,13 @@ class ServerTrouble(Exception):
     pass
 
 
+def installed(name: str) -> bool:
+    return (
+        subprocess.run(["bash", str(_SCRIPT), name, ".", "0", "programs"], capture_output=True, check=False).returncode
+        == 0
+    )
+
+
 class Server:
     def __init__(self, name: str, folder: Path) -> None:
         self._name, self._folder = name, folder / name
