@@ -8,6 +8,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from postroad import Message, Postroad, RelayOptions, SubscriberOptions, event
+from postroad.brokers.base import Flow
 
 LEASE: Final = 1.0
 PER_COMMIT: Final = {"alpha": 1, "beta": 25}
@@ -45,7 +46,8 @@ def make_road(database_url: str, broker_url: str) -> Postroad:
         database_url,
         broker_url,
         relay=RelayOptions(lease=LEASE, batch=200),
-        subscriber=SubscriberOptions(ack_deadline=2 * LEASE, lock_ttl=LEASE),
+        # A killed worker keeps what it held from the others until the deadline: little at a time, then.
+        subscriber=SubscriberOptions(ack_deadline=1.5 * LEASE, lock_ttl=LEASE, flow=Flow(messages=100)),
     )
     for group in GROUPS:
         road.on(Credited, group=group, commit_every=PER_COMMIT[group])(_crediting(group))

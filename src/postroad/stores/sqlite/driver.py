@@ -41,7 +41,7 @@ class SQLite(Store):
         id_types={"native": "TEXT", "text": "TEXT"},
         id_in_list={"native": "j.id", "text": "j.id"},
     )
-    busy_codes = frozenset({"SQLITE_BUSY", "SQLITE_BUSY_SNAPSHOT", "SQLITE_LOCKED"})
+    busy_codes = frozenset({"SQLITE_BUSY", "SQLITE_LOCKED"})
     missing_table_codes = frozenset({"no such table"})
 
     @property
@@ -78,7 +78,8 @@ class SQLite(Store):
         origin = getattr(error, "orig", None) or error
         if str(origin).startswith("no such table"):
             return "no such table"
-        return str(getattr(origin, "sqlite_errorname", ""))
+        # SQLITE_IOERR_WRITE and thirty others are an SQLITE_IOERR: the first two words tell the kind.
+        return "_".join(str(getattr(origin, "sqlite_errorname", "")).split("_")[:2])
 
     def is_disconnect(self, error: Exception) -> bool:
         return self.code_of(error) in {"SQLITE_CANTOPEN", "SQLITE_IOERR", "SQLITE_FULL"}
