@@ -14,6 +14,8 @@ _TRIES: Final = 20
 class Disk(Protocol):
     method: str
     folder: Path
+    surely_felt: bool
+    """Every write fails, so there is no need to wait until somebody complains; nor could they, into their logs."""
 
     def fill(self, pids: Sequence[int]) -> None: ...
     def make_room(self, pids: Sequence[int]) -> None: ...
@@ -24,6 +26,7 @@ class Tmpfs:
     """Its size is set to what is used: writes then fail with ENOSPC, in every process."""
 
     method = "tmpfs"
+    surely_felt = False
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -52,6 +55,7 @@ class FileSizeLimit:
     """RLIMIT_FSIZE: writes beyond the first pages of any file fail with EFBIG, in the processes that live now."""
 
     method = "RLIMIT_FSIZE"
+    surely_felt = True
     limit = 4096
 
     def __init__(self, folder: Path) -> None:

@@ -5,6 +5,7 @@ import logging
 import multiprocessing
 import os
 import random
+import re
 import signal
 import sys
 from collections.abc import Callable
@@ -25,6 +26,7 @@ BACKLOG: Final = 1_000
 """Effects still to come at which the writers wait: what is left when the faults end must be worked off."""
 NOT_READY: Final = 75
 """Exit code of a process that found no database or broker when it started: the supervisor's turn."""
+_DISK: Final = re.compile(rb"disk is full|disk I/O error")
 _IMPORTED_LATE: Final = [
     *("aiosqlite", "asyncmy", "psycopg", "postroad.brokers.embedded", "postroad.stores.postgresql.notify"),
     *("sqlalchemy.dialects.sqlite.aiosqlite", "sqlalchemy.dialects.mysql.asyncmy"),
@@ -107,6 +109,9 @@ class Fleet:
 
     def log(self, name: str) -> str:
         return (self._folder / f"{name}.log").read_text(errors="replace")[-3000:]
+
+    def disk_complaints(self) -> int:
+        return sum(len(_DISK.findall(path.read_bytes())) for path in self._folder.glob("*.log"))
 
     def journal(self) -> Journal:
         return Journal.read(*self._folder.glob("*.journal"))
