@@ -6,6 +6,7 @@ import pytest
 
 from postroad.errors import StoreUnavailable
 from postroad.retry import Retry
+from postroad.testing.clock import VirtualClock
 from tests.support.consuming import (
     GROUP,
     Broken,
@@ -19,7 +20,8 @@ from tests.support.consuming import (
 
 async def test_an_outage_of_the_store_burns_no_attempt(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with bench(sqlite_url) as b:
-        at_work = subscriber(b, handlers())
+        clock = VirtualClock()
+        at_work = subscriber(b, handlers(), clock=clock)
         messages = [placed(1), placed(2)]
         with monkeypatch.context() as patch:
 
@@ -32,12 +34,32 @@ async def test_an_outage_of_the_store_burns_no_attempt(sqlite_url: str, monkeypa
                 verdicts = await deliver(at_work, messages)
                 assert [(v[0], v[2]) for v in verdicts] == [("retry", 1), ("retry", 2)]
                 waits.append(verdicts[0][1])
+                clock.shift(waits[-1])
             assert waits[3] > waits[0]
             assert await b.inbox.list() == []
             patch.undo()
             assert await deliver(at_work, messages) == [("ack", 1), ("ack", 2)]
             patch.setattr(b.inbox, "claim", down)
             assert (await deliver(at_work, messages))[0][1] < waits[3]
+
+
+async def test_those_that_meet_the_same_outage_wait_as_if_it_were_one(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a database that was away for a second would be missed for half a minute."""
+    async with bench(sqlite_url) as b:
+
+        async def down(*_: Any) -> bool:
+            raise StoreUnavailable("gone")
+
+        monkeypatch.setattr(b.inbox, "claim", down)
+        clock = VirtualClock()
+        at_work, messages = subscriber(b, handlers(), clock=clock), [placed(1, str(key)) for key in range(20)]
+        waits = [wait for _, wait, _ in await deliver(at_work, messages)]
+        assert max(waits) <= 0.5
+        clock.shift(max(waits))
+        again = [wait for _, wait, _ in await deliver(at_work, messages)]
+        assert 0.5 <= min(again) <= max(again) <= 1.0
 
 
 async def test_an_outage_while_a_failure_is_recorded_burns_no_attempt(

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
@@ -31,6 +32,7 @@ from postroad.subscriber.report import Occasionally, failure, identity
 
 _OUTAGE_WAIT: Final = 0.5
 _LONGEST_OUTAGE_WAIT: Final = 30.0
+_SHORTEST_PART: Final = 0.5
 _log = logging.getLogger("postroad")
 
 
@@ -51,6 +53,7 @@ class Handling:
         self._inbox, self._group, self._options = inbox, group, options
         self._clock, self._randomness, self._road = clock, randomness, road
         self._outages = 0
+        self._same_outage_until = -math.inf
         self._occasionally = Occasionally(clock)
         self.statistics = Statistics()
 
@@ -172,7 +175,7 @@ class Handling:
     # -- verdicts ----------------------------------------------------------------------------------------
 
     async def _handled(self, item: Ready) -> None:
-        self._outages = 0
+        self._outages, self._same_outage_until = 0, -math.inf
         self.statistics.handled += 1
         await self._settle(item.delivery.ack)
 
@@ -234,12 +237,16 @@ class Handling:
 
     def _outage(self, error: StoreError) -> float:
         """Not the message's fault: no attempt is burnt, and the wait grows while the trouble lasts."""
-        wait = min(_LONGEST_OUTAGE_WAIT, _OUTAGE_WAIT * 2.0 ** min(self._outages, 16))
-        self._outages += 1
+        now = self._clock.monotonic()
+        # All that run side by side fail together: counted one by one, a blip would cost the longest wait.
+        self._outages += now >= self._same_outage_until
+        wait = min(_LONGEST_OUTAGE_WAIT, _OUTAGE_WAIT * 2.0 ** min(self._outages - 1, 16))
+        if now >= self._same_outage_until:
+            self._same_outage_until = now + wait * _SHORTEST_PART
         if self._occasionally("store"):
             _log.warning("group %s waits for its database: %s", self._group, error)
         # Spread out, so that all that were given back do not come again in the same moment.
-        return wait * self._randomness.uniform(0.5, 1.0)
+        return wait * self._randomness.uniform(_SHORTEST_PART, 1.0)
 
     async def _settle(self, give: Callable[[], Awaitable[None]]) -> None:
         """Gives the verdict until the broker has it: for as long as we live, the message is ours, and its key waits."""
