@@ -30,8 +30,8 @@ def main(long: bool, stores: tuple[str, ...], seed: int | None, json_file: Path 
         for store in stores or STORES:
             results += [_run(console, store, wire, LONG if long else SHORT, seed) for wire in WIRES]
     except NotAtRest as error:
-        console.print(f"[red]{store} did not come to rest.[/red]")
         console.print(str(error), markup=False, highlight=False)
+        console.print(f"[red]{store} did not come to rest.[/red]")
         sys.exit(1)
     console.print(table(results))
     for crash in (crash for result in results for crash in result.crashes):

@@ -125,8 +125,9 @@ async def _rest(road: Postroad, fleet: Fleet, patience: float) -> None:
     try:
         draining.result()
     except TimeoutError as error:
+        await fleet.ask_what_they_do()
         logs = "\n".join(f"--- {name}\n{fleet.log(name)}" for name in PROCESSES)
-        raise NotAtRest(f"{error}, though all faults have ended.\n{logs}") from None
+        raise NotAtRest(f"{logs}\n\n{error}, though all faults have ended.") from None
 
 
 async def _watched(work: Coroutine[Any, Any, None], phase: str, tally: Tally, progress: Progress) -> None:

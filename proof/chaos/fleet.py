@@ -110,6 +110,12 @@ class Fleet:
     def log(self, name: str) -> str:
         return (self._folder / f"{name}.log").read_text(errors="replace")[-3000:]
 
+    async def ask_what_they_do(self) -> None:
+        """Their answers are in their logs."""
+        for name in self._processes:
+            self._signal(name, signal.SIGUSR1)
+        await asyncio.sleep(1.0)
+
     def disk_complaints(self) -> int:
         return sum(len(_DISK.findall(path.read_bytes())) for path in self._folder.glob("*.log"))
 
@@ -138,6 +144,7 @@ async def _work(name: str, road: Postroad, folder: Path) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
+    loop.add_signal_handler(signal.SIGUSR1, _tell_tasks)
     if parent := multiprocessing.parent_process():
         # Nobody is to go on alone when the supervisor was killed.
         loop.add_reader(parent.sentinel, os._exit, 1)
@@ -157,6 +164,15 @@ async def _work(name: str, road: Postroad, folder: Path) -> int:
             _log.info("not ready: %s", error)
             return NOT_READY
     return 0
+
+
+def _tell_tasks() -> None:
+    """What this process waits for, into its log."""
+    for task in asyncio.all_tasks():
+        print(f"{task.get_name()}: {task.get_coro()}", file=sys.stderr)
+        for frame in task.get_stack():
+            print(f"  {frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_qualname}", file=sys.stderr)
+    sys.stderr.flush()
 
 
 async def _write(stop: asyncio.Event, road: Postroad, path: Path) -> None:
