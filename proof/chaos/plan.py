@@ -91,15 +91,15 @@ SHORT: Final = Plan(
     ),
 )
 LONG: Final = Plan(
-    seconds=165,
+    seconds=150,
     drain=120,
-    kill_every=0.5,
+    kill_every=1.1,
     stall_every=0.6,
-    cut_every=0.1,
+    cut_every=0.05,
     restarts=4,
     disk_full=6,
     minimum=Minimum(
-        events=10_000,
+        events=3_000,
         kills=100,
         stalls=34,
         cuts=500,
