@@ -107,38 +107,6 @@ async def test_a_locked_file_is_an_outage(tmp_path: Path, monkeypatch: pytest.Mo
     await broker.aclose()
 
 
-@pytest.mark.parametrize("verdict", ["ack", "retry"])
-@pytest.mark.parametrize("cancelled", [False, True])
-async def test_a_verdict_that_could_not_be_written_is_written_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verdict: str, cancelled: bool
-) -> None:
-    """Nobody repeats it, and the receiver lives on: else its lease would keep the message from everybody, for ever."""
-    monkeypatch.setattr("postroad.brokers.embedded.database._BUSY_SECONDS", 0.02)
-    broker = connect(f"embedded:{tmp_path / 'broker.db'}", clock=SystemClock())
-    post = Post(broker)
-    await broker.apply(post.topology)
-    receiver = await post.subscribe(Flow(messages=2))
-    await post.send_texts("k", "abc")
-    deliveries = await post.take(receiver, 2)
-    lock = sqlite3.connect(tmp_path / "broker.db", isolation_level=None)
-    lock.execute("BEGIN IMMEDIATE")
-    giving = [asyncio.create_task(one.ack() if verdict == "ack" else one.retry(0)) for one in deliveries]
-    await asyncio.sleep(0)
-    if cancelled:
-        for task in giving:
-            task.cancel()
-    await asyncio.gather(*giving, return_exceptions=True)
-    with pytest.raises(BrokerUnavailable, match="locked"):
-        async with asyncio.timeout(post.patience):
-            await receiver.receive()
-    lock.execute("ROLLBACK")
-    lock.close()
-    expected = "c" if verdict == "ack" else "abc"
-    assert await post.take_texts(receiver, len(expected)) == expected
-    assert await post.has_depth(0)
-    await broker.aclose()
-
-
 @pytest.mark.parametrize("content", [None, b"this is no database, whatever its name says" * 100])
 async def test_an_unusable_file_is_an_outage(tmp_path: Path, clock: VirtualClock, content: bytes | None) -> None:
     path = tmp_path / "missing" / "broker.db" if content is None else tmp_path / "broker.db"

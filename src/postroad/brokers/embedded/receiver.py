@@ -105,8 +105,6 @@ class EmbeddedReceiver:
         self._flow = flow
         self._id = 0
         self._messages = self._bytes = 0
-        self._owed: dict[int, tuple[EmbeddedDelivery, Decision]] = {}
-        """Verdicts that could not be written. We live and keep our lease, so nobody else will ever settle these."""
         self._fetching: asyncio.Task[tuple[list[EmbeddedDelivery], int | None]] | None = None
         self._closed = False
 
@@ -122,8 +120,6 @@ class EmbeddedReceiver:
     async def receive(self) -> Sequence[EmbeddedDelivery]:
         while not self._closed:
             wake_at = None
-            if self._owed:
-                await self._settle_owed()
             if self._has_room():
                 deliveries, wake_at = await self._fetched()
                 if deliveries and not self._closed:
@@ -138,17 +134,8 @@ class EmbeddedReceiver:
         settled = self._settler.settle(
             Verdict(self.found.id, delivery.message, delivery.key, delivery.holder, delivery.attempt, decision)
         )
-        self._owed.pop(delivery.message, None)
-        settled.add_done_callback(partial(self._after_verdict, delivery, decision))
-        # Shielded: if the caller is cancelled, we still want to know whether the verdict was written.
-        await asyncio.shield(settled)
-
-    async def _settle_owed(self) -> None:
-        owed = list(self._owed.values())
-        outcomes = await asyncio.gather(*(self.settle(*verdict) for verdict in owed), return_exceptions=True)
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException):
-                raise outcome
+        settled.add_done_callback(partial(self._make_room, delivery))
+        await settled
 
     async def aclose(self) -> None:
         if self._closed:
@@ -177,7 +164,6 @@ class EmbeddedReceiver:
         self._leases.drop(self._id)
         self._id = id
         self._messages = self._bytes = 0
-        self._owed.clear()
         if not self._closed:
             self._leases.keep(id, self.found.subscription.ack_deadline)
 
@@ -223,12 +209,9 @@ class EmbeddedReceiver:
         except TimeoutError:
             pass  # time itself has made something deliverable
 
-    def _after_verdict(self, delivery: EmbeddedDelivery, decision: Decision, settled: asyncio.Future[None]) -> None:
-        failure = None if settled.cancelled() else settled.exception()
-        if delivery.holder == self._id:
-            if isinstance(failure, BrokerUnavailable):
-                self._owed[delivery.message] = delivery, decision
-            elif failure is None:
-                self._messages -= 1
-                self._bytes -= delivery.size
+    def _make_room(self, delivery: EmbeddedDelivery, settled: asyncio.Future[None]) -> None:
+        failed = not settled.cancelled() and settled.exception() is not None
+        if not failed and delivery.holder == self._id:
+            self._messages -= 1
+            self._bytes -= delivery.size
         self._wake.set()
