@@ -107,6 +107,6 @@ LONG: Final = Plan(
         commit_after=50,
         marks=30,
         restarts=3,
-        disk_full=3,
+        disk_full=2,
     ),
 )

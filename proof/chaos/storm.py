@@ -21,7 +21,8 @@ _QUIET_PART: Final = 0.3
 """Of the time, at first, there are kills and cuts only: then a takeover can be timed."""
 _TRAP_PATIENCE: Final = 1.0
 _WRITER_KILL: Final = 0.1
-_FULL_SECONDS: Final = 2.0
+_FULL_SECONDS: Final = 1.5
+_MORE_LOOKS: Final = 15
 _HELD: Final = text("SELECT COUNT(*) FROM postroad_shard WHERE owner LIKE :owner")
 
 
@@ -182,9 +183,12 @@ class Storm:
         self._disk.fill(self._fleet.pids())
         try:
             await asyncio.sleep(_FULL_SECONDS)
-            # SQLite may for a while find room inside its files: then nobody has noticed anything.
-            if self._disk.surely_felt or self._fleet.disk_complaints() > before:
-                self.tally.disk_full += 1
+            # SQLite may for a while find room inside its files: then nobody has noticed anything yet.
+            for _ in range(_MORE_LOOKS):
+                if self._disk.surely_felt or self._fleet.disk_complaints() > before:
+                    self.tally.disk_full += 1
+                    break
+                await asyncio.sleep(0.2)
         finally:
             self._disk.make_room(self._fleet.pids())
 
