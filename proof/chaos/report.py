@@ -1,7 +1,7 @@
 """The table, the line that moves while it runs, and the file for programs."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.table import Table
@@ -34,7 +34,7 @@ def table(results: Sequence[Result]) -> Table:
 
 
 def _rows(results: Sequence[Result]) -> list[tuple[str, list[str]]]:
-    rows = {
+    rows: dict[str, Callable[[Result], str]] = {
         "events": lambda r: f"{r.events:,}",
         "rolled back": lambda r: f"{r.rolled_back:,}",
         "unknown commits (there)": lambda r: f"{r.unknown} ({r.unknown_but_there})",
