@@ -12,6 +12,11 @@ from postroad.testing import VirtualClock
 from tests.support.consuming import GROUP, NotedDelivery, OrderPlaced, bench, effect, placed, subscriber
 
 
+class Gone(NotedDelivery):
+    async def retry(self, after: float) -> None:
+        raise BrokerUnavailable("gone")
+
+
 class OutOfReach(NotedDelivery):
     """The broker is, for the first few verdicts."""
 
@@ -42,3 +47,37 @@ async def test_a_verdict_that_did_not_reach_the_broker_is_repeated(
         assert delivery.verdicts == [("ack", 1)]
         assert await b.effects() == ["1/1"]
     assert "could not give its verdict, and tries again: gone" in caplog.text
+
+
+async def test_a_broker_out_of_reach_does_not_hold_up_the_end(sqlite_url: str) -> None:
+    at_work, stop = asyncio.Event(), asyncio.Event()
+
+    async def wait(event: OrderPlaced) -> None:
+        at_work.set()
+        await stop.wait()
+
+    class Receiver:
+        def __init__(self) -> None:
+            self.deliveries: list[NotedDelivery] = [Gone(placed(1)), Gone(placed(2))]
+
+        async def receive(self) -> list[NotedDelivery]:
+            if self.deliveries:
+                taken, self.deliveries = self.deliveries, []
+                return taken
+            return await asyncio.Future()
+
+        async def aclose(self) -> None:
+            return None
+
+    class Broker:
+        async def subscribe(self, subscription: str, flow: object) -> Receiver:
+            return Receiver()
+
+    registry = Registry()
+    registry.add(GROUP, OrderPlaced, wait)
+    async with bench(sqlite_url) as b:
+        running = asyncio.create_task(subscriber(b, registry, broker=Broker(), grace=0.1).run(stop))
+        await at_work.wait()
+        stop.set()
+        async with asyncio.timeout(30):
+            await running

@@ -133,13 +133,13 @@ class Subscriber:
             return {item.lane: _LONGEST_PAUSE for item in items}
 
     async def _drain(self) -> None:
-        await self._handling.give_all_back(self._lanes.drop_all(), 0.0)
-        if self._working:
-            try:
-                await self._clock.wait_for(asyncio.wait(self._working), self.options.grace)
-            except TimeoutError:
-                # Rolled back; the receiver, which is closed next, gives them back.
-                await _cancel(self._working)
+        returning = asyncio.create_task(self._handling.give_all_back(self._lanes.drop_all(), 0.0))
+        ending = {returning, *self._working}
+        try:
+            await self._clock.wait_for(asyncio.wait(ending), self.options.grace)
+        except TimeoutError:
+            # Rolled back, or out of the broker's reach; the receiver, which is closed next, gives them back.
+            await _cancel(ending)
 
 
 async def _cancel(tasks: Collection[asyncio.Task[Any]]) -> None:
