@@ -8,7 +8,7 @@ import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
         )
     _be_quiet()
     if options.seed is not None:
-        return _tell(options.seed, frozenset(options.spare), options.trace)
+        return _tell(options.seed, options.only, options.trace, shrinking=False)
     if options.crash_points:
         return _crash_points(options.seeds)
     return _run_many(range(options.first, options.first + options.seeds), options.jobs, options.json)
@@ -50,7 +50,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     parser.add_argument("--crash-points", action="store_true", help="where processes were killed, and where never")
     parser.add_argument("--seed", type=int, help="only this one")
-    parser.add_argument("--spare", type=int, nargs="*", default=[], help="numbers of faults that shall not happen")
+    parser.add_argument("--only", type=int, nargs="*", help="numbers of the faults that shall happen")
     parser.add_argument("--trace", action="store_true", help="every step")
     return parser.parse_args(arguments)
 
@@ -107,7 +107,7 @@ def _run_many(seeds: range, jobs: int, figures: Path | None) -> int:
         figures.write_text(json.dumps(result | {"by kind": dict(faults)}, indent=2) + "\n")
     console.print(_table(result, faults))
     for outcome in failed[:3]:
-        _tell(outcome.seed, None, trace=False)
+        _tell(outcome.seed, None, trace=False, shrinking=True)
     return 1 if failed or fewest < LEAST_FAULTS else 0
 
 
@@ -138,22 +138,22 @@ def _table(result: dict[str, object], faults: Counter[str]) -> Table:
     return table
 
 
-def _tell(seed: int, spared: frozenset[int] | None, trace: bool) -> int:
-    """One seed; without `spared`, cut down to the faults that matter."""
+def _tell(seed: int, only: Sequence[int] | None, trace: bool, *, shrinking: bool) -> int:
+    """One seed; if it fails, on request cut down to the faults that matter."""
     console = Console(soft_wrap=True, highlight=False)
     with simulator() as one:
-        outcome = one.run(seed, spared=spared or (), tracing=True)
-        if outcome.violations and spared is None:
-            spared = shrink(one, outcome)
-            outcome = one.run(seed, spared=spared, tracing=True)
+        outcome = one.run(seed, only=only, tracing=True)
+        if outcome.violations and shrinking:
+            only = shrink(one, outcome)
+            outcome = one.run(seed, only=only, tracing=True)
     steps = outcome.trace if trace else [step for step in outcome.trace if "✗" in step or "was killed" in step]
     for step in steps:
         console.print(step, markup=False)
     for violation in outcome.violations or ["no promise was broken"]:
         console.print(f"seed {seed}: {violation}", markup=False)
     if outcome.violations:
-        spare = f" --spare {' '.join(map(str, sorted(spared)))}" if spared else ""
-        console.print(f"Again: python -m proof.simulator --seed {seed} --trace{spare}", markup=False)
+        chosen = f" --only {' '.join(map(str, only))}" if only is not None else ""
+        console.print(f"Again: python -m proof.simulator --seed {seed} --trace{chosen}", markup=False)
     return 1 if outcome.violations else 0
 
 

@@ -2,9 +2,12 @@
 
 import asyncio
 import sqlite3
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import deque, namedtuple
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
+from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -248,7 +251,48 @@ class SimulatedStore(driver.SQLite):
         self, connection: Any, statement: str, /, outbox: OutboxTable | None = None, **values: Any
     ) -> Result:
         name.set(statement)
-        return await super().execute(connection, statement, outbox, **values)
+        if not isinstance(connection, Connection):
+            return await super().execute(connection, statement, outbox, **values)
+        sql, adapted = self.sql(statement, outbox), {name: self.adapt(value) for name, value in values.items()}
+        cursor = await connection.statement(sql, lambda: connection.raw.execute(sql, adapted))
+        return Result(_rows(cursor), cursor.rowcount)
+
+    # Sessions go through SQLAlchemy, whose adapter is most of what a step costs; what needs none does without.
+
+    def transaction(self) -> Any:
+        return self._straight("BEGIN IMMEDIATE")
+
+    def reading(self) -> Any:
+        return self._straight("BEGIN")
+
+    @asynccontextmanager
+    async def _straight(self, begin: str) -> AsyncIterator["Connection"]:
+        process = current.get()
+        assert process is not None
+        try:
+            connection = process.idle.pop() if process.idle else await self.reach(process)
+            try:
+                await connection.statement(begin, lambda: connection.raw.execute(begin))
+                yield connection
+                if begin == "BEGIN IMMEDIATE":
+                    await connection.commit()
+            finally:
+                await connection.rollback()
+                if connection.open:
+                    process.idle.append(connection)
+        except sqlite3.Error as error:
+            raise self.translate(error) from error
+
+    async def reach(self, process: Process) -> "Connection":
+        await process.step_outside()
+        if self.server.away:
+            raise trouble("SQLITE_CANTOPEN")
+        connection = Connection(self.server, process)
+        await connection.create_function("postroad_now", 0, lambda: self.time_in(self.clock.now()))
+        await connection.create_function(
+            "postroad_in", 1, lambda seconds: self.time_in(self.clock.now() + timedelta(seconds=seconds))
+        )
+        return connection
 
     async def watch(self, channel: str, wake: Callable[[], None], but_from: str = "") -> None:
         process = current.get()
@@ -258,6 +302,18 @@ class SimulatedStore(driver.SQLite):
             await asyncio.Event().wait()
         finally:
             self.server.watchers.discard((process, wake))
+
+
+def _rows(cursor: sqlite3.Cursor) -> list[Any]:
+    if cursor.description is None:
+        return []
+    row = _row_type(tuple(column[0] for column in cursor.description))
+    return [row(*values) for values in cursor.fetchall()]
+
+
+@cache
+def _row_type(names: tuple[str, ...]) -> type[Any]:
+    return namedtuple("Row", names)
 
 
 def open_store() -> SimulatedStore:
@@ -270,10 +326,7 @@ def open_store() -> SimulatedStore:
         async def reach(*_: object, **__: object) -> Connection:
             process = current.get()
             assert process is not None
-            await process.step_outside()
-            if store.server.away:
-                raise trouble("SQLITE_CANTOPEN")
-            return Connection(store.server, process)
+            return await store.reach(process)
 
         parameters["async_creator_fn"] = reach
 

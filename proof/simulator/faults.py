@@ -23,10 +23,10 @@ WORLD: Final = {"broker away": 15, "database away": 10, "clock jumps": 15, "stop
 
 
 class Fates:
-    """A fault has the chance of its weight; 100 is certainty. `spared` are numbers of faults that do not happen."""
+    """A fault has the chance of its weight; 100 is certainty. With `only`, just the faults of these numbers happen."""
 
-    def __init__(self, random: Random, *, spared: Container[int] = (), severity: float = 1.0) -> None:
-        self._random, self._spared, self._severity = random, spared, severity
+    def __init__(self, random: Random, *, only: Container[int] | None = None, severity: float = 1.7) -> None:
+        self._random, self._only, self._severity = random, only, severity
         self.calm = False
         self.drawn = 0
         self.happened: Counter[str] = Counter()
@@ -40,7 +40,7 @@ class Fates:
             roll -= weight * self._severity
             if roll < 0:
                 self.drawn += 1
-                if self.drawn in self._spared:
+                if self._only is not None and self.drawn not in self._only:
                     return ""
                 self.happened[fault] += 1
                 return fault

@@ -19,6 +19,8 @@ class Process:
         """In the order in which they were started: the same in every run."""
         self.at_death: list[Callable[[], None]] = []
         """What the operating system does for the dead: sockets are closed."""
+        self.idle: list[Any] = []
+        """Its connections that nobody uses at the moment."""
         self.at_murder: Callable[[], None] = lambda: None
         """Somebody may want to see how it stood."""
         self._frozen_until = 0.0

@@ -29,10 +29,10 @@ class Simulator:
         gc.freeze()
 
     def run(
-        self, seed: int, *, spared: Container[int] = (), tracing: bool = False, coverage: Coverage | None = None
+        self, seed: int, *, only: Container[int] | None = None, tracing: bool = False, coverage: Coverage | None = None
     ) -> Outcome:
         return World(
-            seed, self._stores, self._template, self._folder, spared=spared, tracing=tracing, coverage=coverage
+            seed, self._stores, self._template, self._folder, only=only, tracing=tracing, coverage=coverage
         ).run()
 
 

@@ -1,20 +1,17 @@
-"""A failing seed has fifty faults, of which two or three matter: which ones?"""
+"""A failing seed has fifty faults, of which a few matter: which ones?"""
 
 from proof.simulator.runs import Simulator
 from proof.simulator.world import Outcome
 
 
-def shrink(simulator: Simulator, failed: Outcome) -> frozenset[int]:
-    """The faults that can be spared with the seed still failing, tried in ever smaller pieces."""
-    spared: frozenset[int] = frozenset()
-    piece = max(1, failed.drawn // 2)
-    while True:
-        begin = 1
-        while begin <= failed.drawn:
-            attempt = spared | set(range(begin, begin + piece))
-            if attempt != spared and simulator.run(failed.seed, spared=attempt).violations:
-                spared = frozenset(attempt)
-            begin += piece
-        if piece == 1:
-            return spared
-        piece //= 2
+def shrink(simulator: Simulator, failed: Outcome) -> list[int]:
+    """Numbers of faults with which alone the seed still fails; the others are left out in ever smaller pieces."""
+    kept = list(range(1, failed.drawn + 1))
+    piece = len(kept)
+    while piece > 1:
+        piece = (piece + 1) // 2
+        for begin in reversed(range(0, len(kept), piece)):
+            fewer = kept[:begin] + kept[begin + piece :]
+            if simulator.run(failed.seed, only=fewer).violations:
+                kept = fewer
+    return kept

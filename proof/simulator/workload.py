@@ -27,7 +27,7 @@ TABLES = (
     " version INTEGER)",
 )
 ACCOUNTS = ("ada", "bob", "cy")
-TRANSACTIONS = 5
+TRANSACTIONS = 4
 
 
 @event("sim.booking.made", topic="sim.booking.events", aggregate="account", key="account")

@@ -69,13 +69,13 @@ class World:
         template: Path,
         folder: Path,
         *,
-        spared: Container[int] = (),
+        only: Container[int] | None = None,
         tracing: bool = False,
         coverage: Coverage | None = None,
     ) -> None:
         self.seed = seed
         self.random = Random(seed)
-        self.fates = Fates(Random(seed + 1), spared=spared)
+        self.fates = Fates(Random(seed + 1), only=only)
         self.trace: list[str] | None = [] if tracing else None
         self.coverage = coverage
         self.doing: dict[asyncio.Task[Any] | None, tuple[str, bool]] = {}

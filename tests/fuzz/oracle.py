@@ -208,7 +208,8 @@ class Oracle:
             pass
 
     def prune(self) -> int:
-        old = [r.id for r in self.rows.values() if r.state == "SENT" and r.published < self.now - RETENTION]
+        settled = [r for r in self.rows.values() if r.state in ("SENT", "SKIPPED")]
+        old = [r.id for r in settled if r.published < self.now - RETENTION]
         for id in old:
             del self.rows[id]
         return len(old)
@@ -219,7 +220,10 @@ class Oracle:
         return self._by_hand(id, "NEW")
 
     def skip(self, id: Any) -> bool:
-        return self._by_hand(id, "SKIPPED")
+        skipped = self._by_hand(id, "SKIPPED")
+        if skipped:
+            self.rows[id].published = self.now
+        return skipped
 
     def _by_hand(self, id: Any, state: str) -> bool:
         row = self.rows.get(id)
