@@ -20,7 +20,7 @@ from proof.simulator.runs import Simulator, simulator
 from proof.simulator.shrink import shrink
 
 ROOT = Path(__file__).parents[2]
-SEEDS = int(os.environ.get("POSTROAD_SIMULATOR_SEEDS", "400"))
+SEEDS = int(os.environ.get("POSTROAD_SIMULATOR_SEEDS", "240"))
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
