@@ -51,6 +51,7 @@ async def test_a_verdict_that_did_not_reach_the_broker_is_repeated(
 
 async def test_a_broker_out_of_reach_does_not_hold_up_the_end(sqlite_url: str) -> None:
     at_work, stop = asyncio.Event(), asyncio.Event()
+    first, second = Gone(placed(1)), Gone(placed(2))
 
     async def wait(event: OrderPlaced) -> None:
         at_work.set()
@@ -58,7 +59,7 @@ async def test_a_broker_out_of_reach_does_not_hold_up_the_end(sqlite_url: str) -
 
     class Receiver:
         def __init__(self) -> None:
-            self.deliveries: list[NotedDelivery] = [Gone(placed(1)), Gone(placed(2))]
+            self.deliveries: list[NotedDelivery] = [first, second]
 
         async def receive(self) -> list[NotedDelivery]:
             if self.deliveries:
@@ -81,3 +82,4 @@ async def test_a_broker_out_of_reach_does_not_hold_up_the_end(sqlite_url: str) -
         stop.set()
         async with asyncio.timeout(30):
             await running
+    assert (first.verdicts, second.verdicts) == ([("ack", 1)], [])

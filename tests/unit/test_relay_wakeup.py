@@ -78,4 +78,6 @@ def test_a_wake_up_after_the_loop_is_closed_hurts_nobody() -> None:
     clock = VirtualClock()
     wakeup = Wakeup(clock, LONGEST)
     asyncio.run(pause_after(wakeup, clock, 0))
+    assert wakeup._loop is not None
+    assert wakeup._loop.is_closed()
     wakeup.set()
