@@ -2,7 +2,7 @@
 python := .venv/bin/python
 ARGS ?=
 # The tests' own files live in memory where there is plenty: a kill does not need a disk, and a disk is slow.
-memory := $(shell [ "$$(df -Pm /dev/shm 2>/dev/null | awk 'NR == 2 {print $$4}')" -gt 4000 ] 2>/dev/null && echo /dev/shm)
+memory := $(shell [ "$$(df -Pm /dev/shm 2>/dev/null | awk 'NR == 2 {print $$4}')" -gt 1000 ] 2>/dev/null && echo /dev/shm)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check bench model simulate chaos requirements services-up services-down clean
@@ -19,12 +19,14 @@ demo: setup ## a small shop, from order to receipt
 
 test: setup services-up ## all tests, on real databases; ARGS="-k relay" for some
 	@$(if $(ARGS),,rm -f build/requirements.json)
-	@PYTEST_DEBUG_TEMPROOT=$(memory) $(python) -m pytest $(ARGS)
+	@PYTEST_DEBUG_TEMPROOT=$(memory) $(python) -m pytest $(or $(ARGS),--numprocesses 3 --dist loadscope --no-loadscope-reorder)
 
 check: setup ## lint, format, types
 	@scripts/check
 
-bench: setup services-up ## throughput and latency
+bench: setup ## throughput and latency
+	@scripts/services down
+	@POSTROAD_DURABLE=1 scripts/services up || true
 	@$(python) -m bench $(ARGS)
 
 model: setup ## every state of the protocol within small bounds, and planted mistakes

@@ -8,17 +8,39 @@ database_url                             the test runs three times, once on each
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
 from tests.support.components import Tally, address
 from tests.support.databases import fresh_mariadb, fresh_postgresql
-from tests.support.requirements import Recorder
+from tests.support.requirements import Labels, Recorder
+
+PROOFS: Final = "tests/proof/"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(Tally())
-    config.pluginmanager.register(Recorder())
+    config.pluginmanager.register(Labels())
+    if not hasattr(config, "workerinput"):  # the one process that hears of every test
+        config.pluginmanager.register(Tally())
+        config.pluginmanager.register(Recorder())
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that want the machine for themselves come last."""
+    items.sort(key=lambda item: item.nodeid.startswith(PROOFS))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Spread over processes, but the proofs in one, one after the other, when the rest is nearly done."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ProofsTogether(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return PROOFS if nodeid.startswith(PROOFS) else nodeid
+
+    return ProofsTogether(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -14,13 +14,16 @@ find_programs() {
   return 1
 }
 
-create() { as_account "$bin/initdb" --pgdata="$data" --username=postgres --auth=trust --encoding=UTF8 --locale=C.UTF-8; }
+create() { as_account "$bin/initdb" --no-sync --pgdata="$data" --username=postgres --auth=trust --encoding=UTF8 --locale=C.UTF-8; }
 
 launch() {
   # We know that nothing of ours runs here; a left-over lock file may name a pid that someone else has by now.
   rm -f "$data/postmaster.pid"
+  # Test data must outlive a killed server, not a power cut; a benchmark sets POSTROAD_DURABLE.
+  local sync=(-c fsync=off -c full_page_writes=off)
+  [ -z "${POSTROAD_DURABLE:-}" ] || sync=()
   spawn "$bin/postgres" -D "$data" -c port="$port" -c listen_addresses=127.0.0.1 -c unix_socket_directories= \
-    -c max_connections=200 -c log_min_messages=fatal -c log_checkpoints=off
+    -c max_connections=200 -c log_min_messages=fatal -c log_checkpoints=off "${sync[@]}"
 }
 
 ask() { "$bin/psql" --host=127.0.0.1 --port="$port" --username=postgres --no-psqlrc --quiet --tuples-only "$@"; }

@@ -8,7 +8,7 @@ import os
 import shlex
 import sqlite3
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -104,14 +104,11 @@ class Tally:
         self.used: set[str] = set()
         self.missing = 0
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-        report: pytest.TestReport = yield  # type: ignore[misc]
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call" and report.passed:
-            self.used.update(used_by(item))
+            self.used.update(str(value) for name, value in report.user_properties if name == "component")
         if report.skipped and MISSING in str(report.longrepr):
             self.missing += 1
-        return report  # type: ignore[return-value]
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         names = [_described(title) for title in COMPONENTS.values() if title in self.used]

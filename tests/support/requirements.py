@@ -6,7 +6,6 @@ A test names them with `@pytest.mark.spec("P10", "F7")`. The record, build/requi
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +25,8 @@ def ids_of(item: pytest.Item) -> list[str]:
     return sorted({str(one) for mark in item.iter_markers("spec") for one in mark.args})
 
 
-class Recorder:
-    def __init__(self) -> None:
-        self.ran: dict[str, dict[str, Any] | None] = {}
+class Labels:
+    """Runs where the tests run, which may be another process: their reports carry what the session wants to know."""
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         known = set(known_ids())
@@ -38,15 +36,25 @@ class Recorder:
                 "spec marks name requirements that docs/requirements.md does not list: " + "; ".join(wrong)
             )
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-        report: pytest.TestReport = yield  # type: ignore[misc]
-        ids = ids_of(item)
-        if ids and report.when == "call" and report.passed and not hasattr(report, "wasxfail"):
-            self.ran[item.nodeid] = {"spec": ids, "components": used_by(item)}
-        elif ids and not report.passed:
-            self.ran[item.nodeid] = None
-        return report  # type: ignore[return-value]
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        item.user_properties += [("spec", one) for one in ids_of(item)]
+        item.user_properties += [("component", one) for one in used_by(item)]
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.ran: dict[str, dict[str, Any] | None] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        proof = {
+            kind: [str(value) for name, value in report.user_properties if name == label]
+            for kind, label in (("spec", "spec"), ("components", "component"))
+        }
+        if proof["spec"] and report.when == "call" and report.passed and not hasattr(report, "wasxfail"):
+            self.ran[report.nodeid] = proof
+        elif proof["spec"] and not report.passed:
+            self.ran[report.nodeid] = None
 
     def pytest_sessionfinish(self) -> None:
         if not self.ran:
