@@ -45,7 +45,8 @@ class Server:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queue.append((connection, turn))
         try:
-            await asyncio.wait_for(turn, 30)
+            async with asyncio.timeout(30):
+                await turn
         except TimeoutError:
             raise trouble("SQLITE_BUSY") from None
 

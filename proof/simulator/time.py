@@ -69,4 +69,5 @@ class LoopClock:
         await asyncio.sleep(seconds)
 
     async def wait_for(self, awaitable: Awaitable[T], timeout: float) -> T:
-        return await asyncio.wait_for(awaitable, timeout)
+        async with asyncio.timeout(timeout):
+            return await awaitable

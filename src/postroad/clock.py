@@ -32,4 +32,6 @@ class SystemClock:
         await asyncio.sleep(seconds)
 
     async def wait_for(self, awaitable: Awaitable[T], timeout: float) -> T:
-        return await asyncio.wait_for(awaitable, timeout)
+        # Not asyncio.wait_for: in Python 3.11 it forgets a cancellation that comes together with the result.
+        async with asyncio.timeout(timeout):
+            return await awaitable

@@ -60,7 +60,8 @@ async def show_counters(out: Output, runner: Runner, stop: asyncio.Event) -> Non
         while not stop.is_set():
             live.update(Text(counters(runner), style="dim"), refresh=True)
             try:
-                await asyncio.wait_for(stop.wait(), _REFRESH)
+                async with asyncio.timeout(_REFRESH):
+                    await stop.wait()
             except TimeoutError:
                 pass
 

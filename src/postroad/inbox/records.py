@@ -33,8 +33,7 @@ class Records:
         self.store, self.horizon = store, horizon
 
     async def find(self, group: str, event_id: UUID) -> Record | None:
-        async with self.store.reading() as connection:
-            result = await self.store.execute(connection, "inbox_find", group=group, event_id=event_id)
+        result = await self.store.read("inbox_find", group=group, event_id=event_id)
         return record_of(result.rows[0], self.store) if result.rows else None
 
     async def list(
@@ -46,34 +45,29 @@ class Records:
     ) -> Sequence[Record]:
         """In the order of (group, event id); `after` is the last one of the previous page."""
         after_group, after_id = after or ("", UUID(int=0))
-        async with self.store.reading() as connection:
-            result = await self.store.execute(
-                connection,
-                "inbox_list",
-                group=group or "",
-                status=-1 if status is None else int(status),
-                after_group=after_group,
-                after_id=after_id,
-                limit=limit,
-            )
+        result = await self.store.read(
+            "inbox_list",
+            group=group or "",
+            status=-1 if status is None else int(status),
+            after_group=after_group,
+            after_id=after_id,
+            limit=limit,
+        )
         return [record_of(row, self.store) for row in result.rows]
 
     async def due(self, group: str, limit: int = 100) -> Sequence[Record]:
         """What the RetryScheduler has to run: due, and delivered by nobody else."""
-        async with self.store.reading() as connection:
-            result = await self.store.execute(connection, "inbox_due", group=group, limit=limit)
+        result = await self.store.read("inbox_due", group=group, limit=limit)
         return [record_of(row, self.store) for row in result.rows]
 
     async def stopped(self, limit: int = 100) -> Sequence[Record]:
         """Those that will not be tried again by themselves, in the order of (group, event id)."""
-        async with self.store.reading() as connection:
-            result = await self.store.execute(connection, "inbox_stopped", limit=limit)
+        result = await self.store.read("inbox_stopped", limit=limit)
         return [record_of(row, self.store) for row in result.rows]
 
     async def counts(self) -> Mapping[str, Counts]:
         """Per group; groups without a failed or unfinished record are left out."""
-        async with self.store.reading() as connection:
-            rows = (await self.store.execute(connection, "inbox_counts")).rows
+        rows = (await self.store.read("inbox_counts")).rows
         found: dict[str, Counts] = {}
         for row in rows:
             old = found.get(row.consumer_group, Counts())
@@ -96,8 +90,7 @@ class Records:
                 f"older_than is {older_than:g} s, but an event may return for {self.horizon:g} s. "
                 "Keep the records at least that long: without its record, an event would be handled twice."
             )
-        async with self.store.transaction() as connection:
-            result = await self.store.execute(connection, "inbox_prune", older_than=older_than, limit=limit)
+        result = await self.store.change("inbox_prune", older_than=older_than, limit=limit)
         return result.rowcount
 
     async def declare(self, group: str, types: Iterable[str]) -> None:
@@ -108,11 +101,9 @@ class Records:
 
     async def known_types(self, group: str) -> frozenset[str]:
         """Every type the group has ever handled."""
-        async with self.store.reading() as connection:
-            result = await self.store.execute(connection, "handler_known", group=group)
+        result = await self.store.read("handler_known", group=group)
         return frozenset(row.event_type for row in result.rows)
 
     async def _change(self, statement: str, group: str, event_id: UUID) -> bool:
-        async with self.store.transaction() as connection:
-            result = await self.store.execute(connection, statement, group=group, event_id=event_id)
+        result = await self.store.change(statement, group=group, event_id=event_id)
         return result.rowcount == 1

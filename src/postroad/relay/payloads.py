@@ -48,8 +48,7 @@ class Payloads:
         ids = [id_text(row.event_id) for of_key in keys for row in of_key if row.payload is None and row.size]
         if not ids:
             return {}
-        async with self._store.reading() as connection:
-            found = await self._store.execute(connection, "read_payloads", outbox=self._outbox, ids=ids)
+        found = await self._store.read("read_payloads", self._outbox, ids=ids)
         return {row.event_id: row.payload for row in found.rows}
 
 

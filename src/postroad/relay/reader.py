@@ -83,17 +83,15 @@ class DueReader:
         return Look()
 
     async def _read_due(self, shards: Sequence[int], depth: int) -> Sequence[Row[Any]]:
-        async with self._store.reading() as connection:
-            found = await self._store.execute(
-                connection,
-                "read_due",
-                outbox=self._outbox,
-                shards=list(shards),
-                after=[self._after.get(shard, "") for shard in shards] if self._after else [],
-                depth=depth,
-                most=self._batch,
-                inline=self._payloads.inline,
-            )
+        found = await self._store.read(
+            "read_due",
+            self._outbox,
+            shards=list(shards),
+            after=[self._after.get(shard, "") for shard in shards] if self._after else [],
+            depth=depth,
+            most=self._batch,
+            inline=self._payloads.inline,
+        )
         return found.rows
 
     def _move_on(

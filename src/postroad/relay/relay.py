@@ -107,6 +107,7 @@ class Relay:
         failures = 0
         try:
             while not stop.is_set():
+                self.wakeup.looking()
                 try:
                     progress = await self.run_once()
                     failures = 0
@@ -117,7 +118,7 @@ class Relay:
                     # Not the wake-up's wait: busy writers would end it at once, and this would be a hot loop.
                     await self._pause(stop, min(0.05 * 2 ** min(failures, 16), _LONGEST_STORE_PAUSE))
                     continue
-                await self.wakeup.wait_after(progress, self.options.batch)
+                await self.wakeup.wait_after(progress)
         finally:
             if unlisten:
                 unlisten()
@@ -149,6 +150,8 @@ class Relay:
         while runs and self.leases.epochs:
             in_flight = runs if self._broker.features.ordered_runs else [run[:1] for run in runs]
             outcomes = await self._send(in_flight)
+            if in_flight == runs and sum(map(len, runs)) < self.options.batch:
+                await self.wakeup.breath()
             settled += await self._settle(in_flight, outcomes)
             runs = [
                 run[len(sent) :]
@@ -207,24 +210,22 @@ class Relay:
 
     async def _mark(self, confirmed: Sequence[Due], refused: Sequence[tuple[Due, Refused]]) -> None:
         marked = 0
-        # A single statement needs no BEGIN and COMMIT around it, which would be two round trips more.
-        writing = self._store.transaction() if refused else self._store.statement()
-        async with writing as connection:
-            if confirmed:
-                sent = await self._store.execute(
-                    connection,
-                    "mark_sent",
-                    outbox=self._outbox,
-                    outbox_name=self._outbox.name,
-                    token=self.leases.token,
-                    ids=[id_text(due.row_id) for due in confirmed],
-                    shards=[due.shard for due in confirmed],
-                    epochs=[due.epoch for due in confirmed],
-                )
-                marked += sent.rowcount
-            for due, refusal in refused:
-                wait = self.options.backoff.after(due.attempts + 1)
-                marked += await self._mark_failed(connection, due, refusal.reason, wait)
+        if confirmed:
+            sent = await self._store.change(
+                "mark_sent",
+                self._outbox,
+                outbox_name=self._outbox.name,
+                token=self.leases.token,
+                ids=[id_text(due.row_id) for due in confirmed],
+                shards=[due.shard for due in confirmed],
+                epochs=[due.epoch for due in confirmed],
+            )
+            marked += sent.rowcount
+        if refused:
+            async with self._store.transaction() as connection:
+                for due, refusal in refused:
+                    wait = self.options.backoff.after(due.attempts + 1)
+                    marked += await self._mark_failed(connection, due, refusal.reason, wait)
         self.statistics.sent += len(confirmed)
         for due, refusal in refused:
             self._tell_refusal(due, refusal)

@@ -27,17 +27,26 @@ class Wakeup:
             # The loop is closed: nobody waits any more, and the writer who called must not suffer for it.
             pass
 
-    async def wait_after(self, found: int, full: int) -> None:
-        """After a look that found so many; `full` of them, and there is more."""
-        # After a few there is hardly more: what was just sent is handled sooner if we do not look again right now.
-        pause = _BREATH if found else min(self._pause, self._longest)
-        self._pause = _SHORTEST_PAUSE if found else self._pause * 2
-        if found >= full:
-            return
+    def looking(self) -> None:
+        """Before each look: what is told from now on, it may miss."""
         self._loop = asyncio.get_running_loop()
-        try:
-            await self._clock.wait_for(self._event.wait(), pause)
-            self._pause = _SHORTEST_PAUSE
-        except TimeoutError:
-            pass
         self._event.clear()
+
+    async def breath(self) -> None:
+        """Between sending a few and marking them: what was sent is handled sooner if we keep still for a moment."""
+        if self._loop is not None:  # else nobody goes on looking
+            await self._told_within(_BREATH)
+
+    async def wait_after(self, found: int) -> None:
+        """Until the next look, after one that found so many."""
+        if found or await self._told_within(min(self._pause, self._longest)):
+            self._pause = _SHORTEST_PAUSE
+        else:
+            self._pause *= 2
+
+    async def _told_within(self, seconds: float) -> bool:
+        try:
+            await self._clock.wait_for(self._event.wait(), seconds)
+        except TimeoutError:
+            return False
+        return True

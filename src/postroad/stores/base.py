@@ -4,7 +4,7 @@ import asyncio
 import json
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import TextClause, inspect, text
-from sqlalchemy.engine import URL, Row
+from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as NoFreeConnection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
@@ -35,7 +35,8 @@ TABLES = {
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    rows: Sequence[Row[Any]]
+    rows: Sequence[Any]
+    """Their columns are attributes."""
     rowcount: int
 
 
@@ -134,9 +135,15 @@ class Store:
             async with self.engine.begin() as connection:
                 yield connection
 
-    def statement(self) -> AbstractAsyncContextManager[AsyncConnection]:
-        """For a single statement that changes something, and is a transaction by itself."""
-        return self.transaction()
+    async def read(self, statement: str, /, outbox: OutboxTable | None = None, **values: Any) -> Result:
+        """A single statement that changes nothing."""
+        async with self.reading() as connection:
+            return await self.execute(connection, statement, outbox, **values)
+
+    async def change(self, statement: str, /, outbox: OutboxTable | None = None, **values: Any) -> Result:
+        """A single statement that is a transaction by itself."""
+        async with self.transaction() as connection:
+            return await self.execute(connection, statement, outbox, **values)
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncConnection]:

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
@@ -61,8 +61,13 @@ class FaultyStore(_Wrapped):
         if fate == "lost_commit":
             raise StoreUnavailable("The connection broke after the commit.")
 
-    def statement(self) -> AbstractAsyncContextManager[AsyncConnection]:
-        return self.transaction()  # where the fates of a commit can be played
+    async def change(self, statement: str, /, outbox: OutboxTable | None = None, **values: Any) -> Result:
+        async with self.transaction() as connection:  # where the fates of a commit can be played
+            return await self.execute(connection, statement, outbox, **values)
+
+    async def read(self, statement: str, /, outbox: OutboxTable | None = None, **values: Any) -> Result:
+        async with self.reading() as connection:
+            return await self.execute(connection, statement, outbox, **values)
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncConnection]:

@@ -1,17 +1,22 @@
 """PostgreSQL through psycopg 3."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any
+from contextlib import asynccontextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import event
 from sqlalchemy.engine import URL
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from postroad.clock import Clock
 from postroad.errors import MissingExtra
-from postroad.stores.base import Notifier, Store
-from postroad.stores.tables import Syntax
+from postroad.stores.base import Notifier, Result, Store
+from postroad.stores.tables import OutboxTable, Syntax
+
+if TYPE_CHECKING:
+    from postroad.stores.postgresql.direct import Autocommit
 
 
 class PostgreSQL(Store):
@@ -42,8 +47,42 @@ class PostgreSQL(Store):
             await connection.exec_driver_sql("SELECT pg_advisory_xact_lock(7078843)")
             yield connection
 
-    def statement(self) -> AbstractAsyncContextManager[AsyncConnection]:
-        return self.reading()  # which commits each statement by itself
+    @cached_property
+    def _autocommit(self) -> "Autocommit":
+        from postroad.stores.postgresql.direct import Autocommit  # needs the driver
+
+        return Autocommit(self.url)
+
+    async def execute(
+        self, connection: AsyncConnection, statement: str, /, outbox: OutboxTable | None = None, **values: Any
+    ) -> Result:
+        from postroad.stores.postgresql.direct import execute  # needs the driver
+
+        if not connection.in_transaction():
+            await connection.begin()  # or a commit would not know that there is something to commit
+        assert connection.sync_connection is not None  # there is one while it is open
+        driver: Any = connection.sync_connection.connection.driver_connection
+        try:
+            return await execute(driver, self.sql(statement, outbox), self._adapted(values))
+        except DBAPIError:
+            if driver.broken:
+                # The server went away: those that wait in the pool have lost it too.
+                await connection.invalidate()
+                await self.engine.dispose()
+            raise
+
+    async def change(self, statement: str, /, outbox: OutboxTable | None = None, **values: Any) -> Result:
+        with self.translating():
+            return await self._autocommit.run(self.sql(statement, outbox), self._adapted(values))
+
+    read = change
+
+    def _adapted(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: self.adapt(value) for name, value in values.items()}
+
+    async def aclose(self) -> None:
+        await self._autocommit.aclose()
+        await super().aclose()
 
     def list_in(self, values: list[Any]) -> object:
         # As text, which the statements cast: the driver's own arrays take many times longer to write, and the

@@ -28,7 +28,7 @@ class PostgreSQLNotifier(Notifier):
             return
         try:
             if self._connection is None:
-                self._connection = psycopg.connect(_conninfo(self._url), autocommit=True, connect_timeout=5)
+                self._connection = psycopg.connect(conninfo(self._url), autocommit=True, connect_timeout=5)
             self._connection.execute(self._statement)
         except psycopg.Error:
             # The relays find the event by polling; do not hammer a database that is in trouble.
@@ -44,7 +44,7 @@ class PostgreSQLNotifier(Notifier):
 async def watch(url: URL, channel: str, wake: Callable[[], None], but_from: str, clock: Clock) -> None:
     while True:
         try:
-            connection = await psycopg.AsyncConnection.connect(_conninfo(url), autocommit=True, connect_timeout=5)
+            connection = await psycopg.AsyncConnection.connect(conninfo(url), autocommit=True, connect_timeout=5)
             async with connection:
                 await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
                 # What was notified while we were away is lost: look for ourselves.
@@ -57,5 +57,5 @@ async def watch(url: URL, channel: str, wake: Callable[[], None], but_from: str,
         await clock.sleep(_PAUSE)
 
 
-def _conninfo(url: URL) -> str:
+def conninfo(url: URL) -> str:
     return url.set(drivername="postgresql").render_as_string(hide_password=False)

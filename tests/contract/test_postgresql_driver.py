@@ -1,0 +1,127 @@
+"""PostgreSQL without SQLAlchemy in between: lost connections, event loops and errors are ours to see to."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from uuid import uuid4
+
+import psycopg
+import pytest
+from sqlalchemy.exc import DBAPIError
+
+from postroad.errors import StoreUnavailable
+from postroad.inbox.transaction import handling
+from postroad.stores import Store, open_store
+from postroad.stores.migrations import migrate
+from postroad.stores.tables import DEFAULT_OUTBOX
+from tests.support.outbox import until
+
+
+@pytest.fixture
+def url(fresh_postgresql_url: str) -> str:
+    async def prepare() -> None:
+        store = open_store(fresh_postgresql_url)
+        await migrate(store, [DEFAULT_OUTBOX])
+        await store.aclose()
+
+    asyncio.run(prepare())
+    return fresh_postgresql_url
+
+
+@pytest.fixture
+def admin(url: str) -> Iterator[psycopg.Connection]:
+    with psycopg.connect(url, autocommit=True) as admin:
+        yield admin
+
+
+Call = Callable[[Store], Awaitable[None]]
+OURS = "FROM pg_stat_activity WHERE application_name = 'postroad' AND datname = current_database()"
+
+
+def ours(admin: psycopg.Connection) -> int:
+    """How many connections the server has from us."""
+    return len(admin.execute(f"SELECT pid {OURS}").fetchall())
+
+
+def terminate(admin: psycopg.Connection) -> int:
+    return len(admin.execute(f"SELECT pg_terminate_backend(pid, 10000) {OURS}").fetchall())
+
+
+async def look(store: Store) -> None:
+    await store.read("inbox_find", group="g", event_id=uuid4())
+
+
+async def look_in_a_handler(store: Store) -> None:
+    async with handling(store) as session:
+        await store.execute(await session.connection(), "inbox_find", group="g", event_id=uuid4())
+
+
+async def look_in_a_transaction(store: Store) -> None:
+    async with store.transaction() as connection:
+        await store.execute(connection, "inbox_find", group="g", event_id=uuid4())
+
+
+@pytest.mark.parametrize("call", [look, look_in_a_transaction, look_in_a_handler])
+async def test_when_the_server_went_away_one_call_hears_of_it_and_the_next_are_served(
+    url: str, admin: psycopg.Connection, call: Call
+) -> None:
+    store = open_store(url)
+    await asyncio.gather(*(call(store) for _ in range(3)))
+    assert terminate(admin) >= 2
+    with pytest.raises(StoreUnavailable, match="terminating connection"):
+        await call(store)
+    await asyncio.gather(*(call(store) for _ in range(3)))
+    await store.aclose()
+
+
+async def test_connections_are_used_again_and_never_more_than_ten(url: str, admin: psycopg.Connection) -> None:
+    store = open_store(url)
+    for _ in range(5):
+        await look(store)
+    assert ours(admin) == 1
+    await asyncio.gather(*(look(store) for _ in range(40)))
+    assert 1 < ours(admin) <= 10
+    await store.aclose()
+    await until(lambda: not ours(admin))  # a server needs a moment to notice that its client has hung up
+
+
+async def test_a_connection_whose_call_was_cancelled_is_not_used_again(url: str, admin: psycopg.Connection) -> None:
+    store = open_store(url)
+    await look(store)
+    with psycopg.connect(url) as other:
+        other.execute("LOCK TABLE postroad_inbox")
+        waiting = asyncio.create_task(look(store))
+        await until(lambda: admin.execute(f"SELECT pid {OURS} AND wait_event_type = 'Lock'").fetchall())
+        waiting.cancel()
+        await asyncio.wait({waiting})
+    assert waiting.cancelled()
+    await until(lambda: not ours(admin))  # a server needs a moment to notice that its client has hung up
+    await look(store)
+    await store.aclose()
+
+
+def test_a_second_event_loop_has_connections_of_its_own(url: str, admin: psycopg.Connection) -> None:
+    store = open_store(url)
+    for _ in range(2):
+        asyncio.run(look(store))
+        assert ours(admin) == 1
+    asyncio.run(store.aclose())
+
+
+async def due_by_mistake(store: Store) -> None:
+    await store.read("inbox_due", group="g", limit="s3cret")
+
+
+async def due_in_a_transaction_by_mistake(store: Store) -> None:
+    async with store.transaction() as connection:
+        await store.execute(connection, "inbox_due", group="g", limit="s3cret")
+
+
+@pytest.mark.parametrize("call", [due_by_mistake, due_in_a_transaction_by_mistake])
+async def test_an_error_does_not_show_the_values(url: str, call: Call) -> None:
+    store = open_store(url)
+    with pytest.raises(DBAPIError) as raised:
+        await call(store)
+    shown = str(raised.value).replace(str(raised.value.orig), "")
+    assert "SELECT" in shown
+    assert "s3cret" not in shown
+    await store.aclose()
