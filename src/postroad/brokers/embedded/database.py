@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 from postroad.clock import Clock
 from postroad.errors import BrokerUnavailable, ConfigurationError
 from postroad.stores.queries import parse
+from postroad.stores.sqlite.patience import BEGIN, PatientConnection
 
 T = TypeVar("T")
 
@@ -130,7 +131,7 @@ def transaction(connection: sqlite3.Connection, *, durable: bool) -> Iterator[No
     repeat; a confirmed message must be on the disk.
     """
     connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
-    connection.execute("BEGIN IMMEDIATE")
+    connection.execute(BEGIN)
     try:
         yield
         connection.execute("COMMIT")
@@ -143,7 +144,11 @@ def transaction(connection: sqlite3.Connection, *, durable: bool) -> Iterator[No
 def connect(path: Path | None) -> sqlite3.Connection:
     """A connection with the schema in place."""
     connection = sqlite3.connect(
-        path or ":memory:", timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        path or ":memory:",
+        timeout=_BUSY_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,
+        factory=PatientConnection,
     )
     try:
         if path:

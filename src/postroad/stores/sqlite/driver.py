@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from postroad.clock import Clock
 from postroad.stores.base import Store
+from postroad.stores.sqlite.patience import BEGIN, PatientConnection
 from postroad.stores.tables import Syntax
 
 _WATCH_INTERVAL = 0.02
@@ -93,7 +94,7 @@ def open(url: URL, clock: Clock) -> Store:
         url = url.set(database=str(Path(folder) / "memory.db"))
     engine = create_async_engine(
         url.set(drivername="sqlite+aiosqlite"),
-        connect_args={"timeout": 30.0},
+        connect_args={"timeout": 30.0, "factory": PatientConnection},
         pool_size=10,
         max_overflow=20,
     )
@@ -114,7 +115,7 @@ def open(url: URL, clock: Clock) -> Store:
     def begin(connection: Connection) -> None:
         # IMMEDIATE: a read that turns into a write fails at once, whatever the timeout, if another wrote.
         read_only = connection.get_execution_options().get("postroad_read_only")
-        connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
+        connection.exec_driver_sql("BEGIN" if read_only else BEGIN)
 
     store = SQLite(url, engine, clock)
     if folder is not None:
