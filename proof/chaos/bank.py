@@ -11,9 +11,7 @@ from postroad import Message, Postroad, RelayOptions, SubscriberOptions, event
 from postroad.brokers.base import Flow
 
 LEASE: Final = 1.0
-PER_COMMIT: Final = {"alpha": 1, "beta": 25}
-"""How many events share a commit: the default path, and the group that batches."""
-GROUPS: Final = tuple(PER_COMMIT)
+GROUPS: Final = ("alpha", "beta")
 
 # No unique constraint on effects: a double one has to show.
 _PAYMENT: Final = (
@@ -49,8 +47,10 @@ def make_road(database_url: str, broker_url: str) -> Postroad:
         # A killed worker keeps what it held from the others until the deadline: little at a time, then.
         subscriber=SubscriberOptions(ack_deadline=1.5 * LEASE, lock_ttl=LEASE, flow=Flow(messages=100)),
     )
+    # The default path, and a group that batches. Where only one can write at a time, all wait for each single commit.
+    per_commit = {"alpha": 5 if road.store.one_writer else 1, "beta": 25}
     for group in GROUPS:
-        road.on(Credited, group=group, commit_every=PER_COMMIT[group])(_crediting(group))
+        road.on(Credited, group=group, commit_every=per_commit[group])(_crediting(group))
     return road
 
 

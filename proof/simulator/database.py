@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import event, make_url
 
-from postroad.stores.base import Result
+from postroad.stores.base import Result, Store
 from postroad.stores.sqlite import driver
 from postroad.stores.tables import OutboxTable
 from proof.simulator.faults import COMMIT, STATEMENT
@@ -257,6 +257,8 @@ class SimulatedStore(driver.SQLite):
         sql, adapted = self.sql(statement, outbox), {name: self.adapt(value) for name, value in values.items()}
         cursor = await connection.statement(sql, lambda: connection.raw.execute(sql, adapted))
         return Result(_rows(cursor), cursor.rowcount)
+
+    read, change = Store.read, Store.change  # on this way, and not on one of their own
 
     # Sessions go through SQLAlchemy, whose adapter is most of what a step costs; what needs none does without.
 

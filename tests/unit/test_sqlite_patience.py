@@ -28,7 +28,7 @@ def busy_timeout(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA busy_timeout").fetchone()[0])
 
 
-def test_it_looks_again_after_a_millisecond_at_most(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_looks_again_soon_however_long_it_has_waited(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     holder, patient = connect(), connect()
     holder.execute(BEGIN)
     pauses: list[float] = []
@@ -42,7 +42,7 @@ def test_it_looks_again_after_a_millisecond_at_most(connect: Connect, monkeypatc
     patient.execute(BEGIN)
     assert patient.in_transaction
     assert len(pauses) == 50
-    assert max(pauses) <= 0.001
+    assert max(pauses) <= 0.005
     assert busy_timeout(patient) == 20_000
     for connection in (patient, holder):
         connection.close()

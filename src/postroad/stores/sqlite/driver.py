@@ -1,11 +1,13 @@
 """SQLite in a file, shared by several processes."""
 
 import shutil
+import sqlite3
 import tempfile
 import uuid
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,13 @@ from sqlalchemy.engine import URL
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from postroad.clock import Clock
-from postroad.stores.base import Store
+from postroad.stores.base import Result, Store
+from postroad.stores.sqlite.direct import CHANGE, READ, Direct
 from postroad.stores.sqlite.patience import BEGIN, PatientConnection
-from postroad.stores.tables import Syntax
+from postroad.stores.tables import OutboxTable, Syntax
 
 _WATCH_INTERVAL = 0.02
+_PATIENCE = 30.0
 _TIME_FORMAT = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 
@@ -27,6 +31,7 @@ class SQLite(Store):
     pools_by_loop = False
     one_writer = True
     names_refused_row = False
+    pragmas: Sequence[str] = ("journal_mode = WAL", "foreign_keys = ON")
     unreachable_cure = "Does its folder exist, and may it be written to?"
     syntax = Syntax(
         mark='"',
@@ -62,18 +67,55 @@ class SQLite(Store):
     def time_in(self, value: datetime) -> object:
         return value.astimezone(UTC).strftime(_TIME_FORMAT)
 
+    @cached_property
+    def _direct(self) -> Direct:
+        def connect() -> sqlite3.Connection:
+            connection = sqlite3.connect(
+                str(self.url.database), timeout=_PATIENCE, check_same_thread=False, factory=PatientConnection
+            )
+            self.prepare(connection)
+            return connection
+
+        return Direct(connect)
+
+    def prepare(self, connection: Any) -> None:
+        """A new connection, of this module's or of SQLAlchemy's."""
+        # The driver would begin transactions lazily and deferred; we begin them ourselves.
+        connection.isolation_level = None
+        cursor = connection.cursor()
+        for pragma in self.pragmas:
+            cursor.execute(f"PRAGMA {pragma}")
+        cursor.close()
+        # The clock of this database is the machine's, handed in so that a test can own it.
+        clock = self.clock
+        connection.create_function("postroad_now", 0, lambda: clock.now().astimezone(UTC).strftime(_TIME_FORMAT))
+        connection.create_function("postroad_in", 1, lambda seconds: _later(clock, seconds))
+
+    async def read(self, statement: str, /, outbox: OutboxTable | None = None, **values: Any) -> Result:
+        return await self._run(READ, self.sql(statement, outbox), values)
+
+    async def change(self, statement: str, /, outbox: OutboxTable | None = None, **values: Any) -> Result:
+        return await self._run(CHANGE, self.sql(statement, outbox), values)
+
+    async def _run(self, begin: str, sql: str, values: Mapping[str, Any]) -> Result:
+        with self.translating():
+            adapted = {name: self.adapt(value) for name, value in values.items()}
+            return await self._direct.run(sql, adapted, begin=begin)
+
+    async def aclose(self) -> None:
+        if direct := self.__dict__.pop("_direct", None):
+            await direct.aclose()
+        await super().aclose()
+
     async def watch(self, channel: str, wake: Callable[[], None], but_from: str = "") -> None:
-        """`data_version` changes when another connection has committed; asking costs a few microseconds."""
-        async with self.engine.connect() as connection:
-            await connection.execution_options(postroad_read_only=True)
-            seen = None
-            while True:
-                row = (await connection.exec_driver_sql("PRAGMA data_version")).scalar()
-                await connection.rollback()
-                if row != seen:
-                    seen = row
-                    wake()
-                await self.clock.sleep(_WATCH_INTERVAL)
+        """`data_version` changes when another connection has committed."""
+        seen = None
+        while True:
+            (row,) = (await self._run(READ, "PRAGMA data_version", {})).rows
+            if row != seen:
+                seen = row
+                wake()
+            await self.clock.sleep(_WATCH_INTERVAL)
 
     def code_of(self, error: BaseException) -> str:
         origin = getattr(error, "orig", None) or error
@@ -94,22 +136,10 @@ def open(url: URL, clock: Clock) -> Store:
         url = url.set(database=str(Path(folder) / "memory.db"))
     engine = create_async_engine(
         url.set(drivername="sqlite+aiosqlite"),
-        connect_args={"timeout": 30.0, "factory": PatientConnection},
+        connect_args={"timeout": _PATIENCE, "factory": PatientConnection},
         pool_size=10,
         max_overflow=20,
     )
-
-    @event.listens_for(engine.sync_engine, "connect")
-    def prepare(connection: Any, record: object) -> None:
-        # The driver would begin transactions lazily and deferred; `begin` below does it right.
-        connection.isolation_level = None
-        cursor = connection.cursor()
-        cursor.execute("PRAGMA journal_mode = WAL")
-        cursor.execute("PRAGMA foreign_keys = ON")
-        cursor.close()
-        # The clock of this database is the machine's, handed in so that a test can own it.
-        connection.create_function("postroad_now", 0, lambda: clock.now().astimezone(UTC).strftime(_TIME_FORMAT))
-        connection.create_function("postroad_in", 1, lambda seconds: _later(clock, seconds))
 
     @event.listens_for(engine.sync_engine, "begin")
     def begin(connection: Connection) -> None:
@@ -118,6 +148,7 @@ def open(url: URL, clock: Clock) -> Store:
         connection.exec_driver_sql("BEGIN" if read_only else BEGIN)
 
     store = SQLite(url, engine, clock)
+    event.listen(engine.sync_engine, "connect", lambda connection, record: store.prepare(connection))
     if folder is not None:
         weakref.finalize(store, shutil.rmtree, folder, ignore_errors=True)
     return store

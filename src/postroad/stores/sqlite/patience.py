@@ -8,7 +8,7 @@ import time
 from typing import Any, Final
 
 BEGIN: Final = "BEGIN IMMEDIATE"
-_PAUSE: Final = (0.0002, 0.001)
+_PAUSE: Final = (0.0005, 0.005)
 
 
 class PatientCursor(sqlite3.Cursor):

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import Connection, MetaData, event, inspect, text
+from sqlalchemy import Connection, MetaData, inspect, text
 
 from postroad.errors import ConfigurationError
 from postroad.inbox import Record
 from postroad.inbox.records import Records
 from postroad.message import ordering_key
 from postroad.stores.base import TABLES, Store
+from postroad.stores.sqlite.driver import SQLite
 from postroad.stores.tables import OutboxTable
 
 LONG_AGO: Final = "2000-01-01 00:00:00"
@@ -125,10 +126,8 @@ def _refuse_rows(connection: Connection, store: Store, names: set[str]) -> None:
 
 def hurry(store: Store) -> None:
     """For a SQLite file that nobody will miss: no waiting for the disk."""
-
-    @event.listens_for(store.engine.sync_engine, "connect")
-    def prepare(connection: Any, record: object) -> None:
-        connection.execute("PRAGMA synchronous = OFF").close()
+    assert isinstance(store, SQLite)
+    store.pragmas = (*store.pragmas, "synchronous = OFF")
 
 
 async def query(store: Store, sql: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
