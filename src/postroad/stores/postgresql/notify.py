@@ -19,7 +19,8 @@ _PAUSE = 1.0
 class PostgreSQLNotifier(Notifier):
     def __init__(self, url: URL, channel: str, sender: str) -> None:
         self._url = url
-        self._statement = sql.SQL("NOTIFY {}, {}").format(sql.Identifier(channel), sql.Literal(sender))
+        notify = sql.SQL("NOTIFY {}, {}").format(sql.Identifier(channel), sql.Literal(sender))
+        self._statement = notify.as_bytes(None)  # written out once: it is sent after every commit
         self._connection: psycopg.Connection | None = None
         self._not_before = 0.0
 
