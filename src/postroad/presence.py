@@ -6,6 +6,8 @@ import random
 import socket
 from typing import Final
 
+from sqlalchemy.exc import SQLAlchemyError
+
 from postroad.clock import Clock
 from postroad.errors import StoreError
 from postroad.message import new_id
@@ -25,7 +27,7 @@ class Presence:
         while not stop.is_set():
             try:
                 await self.run_once()
-            except StoreError:
+            except (StoreError, SQLAlchemyError):
                 pass
             try:
                 await self._clock.wait_for(stop.wait(), _BEAT)
@@ -43,5 +45,5 @@ class Presence:
         try:
             async with self._store.transaction() as connection:
                 await self._store.execute(connection, "worker_gone", id=self._id)
-        except StoreError:
+        except (StoreError, SQLAlchemyError):
             pass

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from postroad.clock import Clock
@@ -209,7 +209,7 @@ class Inbox(Records):
     async def _let_go(self, lease: Lease) -> None:
         try:
             await self.release(lease)
-        except StoreError:
+        except (StoreError, SQLAlchemyError):
             pass  # then the lease ends by itself
 
     # -- the template ----------------------------------------------------------------------------------
@@ -223,10 +223,17 @@ class Inbox(Records):
     ) -> ConsumeResult:
         """Handles a message once, whoever else tries at the same time. The handler's error goes on up.
 
-        Raises ConsumeFailed for an event that has failed for good, ConsumeConflict for one of another type.
+        Raises ConsumeFailed for an event that has failed for good, ConsumeConflict for one of another type,
+        and StoreError if nothing could be recorded: then deliver it again.
         """
         options = options or ConsumeOptions()
-        acquired = await self.try_acquire(group, message, options.lock_ttl, keep_message=options.keep_message)
+        try:
+            acquired = await self.try_acquire(group, message, options.lock_ttl, keep_message=options.keep_message)
+        except SQLAlchemyError as error:
+            # Not as it is: the handler's own errors look the same, and those are in the record.
+            cause = describe(getattr(error, "orig", None) or error)
+            told = f"{self.store.address} could not record {message.id} ({cause}). Deliver it again."
+            raise StoreError(told) from error
         if acquired.lease is None:
             return await self._answer(group, message, acquired, options)
         try:

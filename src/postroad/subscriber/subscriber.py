@@ -6,12 +6,15 @@ import random
 from collections.abc import Collection, Hashable, Sequence
 from typing import Any, Final
 
+from sqlalchemy.exc import SQLAlchemyError
+
 from postroad.brokers.base import Broker, Delivery, Receiver
 from postroad.clock import Clock, SystemClock
 from postroad.codec.upcast import Upcasters
-from postroad.errors import BrokerUnavailable, StoreError
+from postroad.errors import BrokerUnavailable, PostroadError, StoreError
 from postroad.handlers import Registry
 from postroad.inbox import Inbox
+from postroad.retry import describe
 from postroad.subscriber.handling import Handling
 from postroad.subscriber.intake import Intake, Item
 from postroad.subscriber.lanes import Lanes
@@ -86,9 +89,12 @@ class Subscriber:
                 receiver = receiver or await self._subscribe(topic)
                 self._accept(await receiver.receive())
                 pause = _SHORTEST_PAUSE
-            except (BrokerUnavailable, StoreError) as error:
+            except (BrokerUnavailable, StoreError, SQLAlchemyError) as error:
+                # Whatever the database says: the messages are still there, and giving up would help nobody.
                 if self._occasionally(topic):
-                    _log.warning("group %s cannot receive from %s: %s", self.group, topic, error)
+                    ours = isinstance(error, PostroadError)
+                    told = error if ours else describe(getattr(error, "orig", None) or error)
+                    _log.warning("group %s cannot receive from %s: %s", self.group, topic, told)
                 await self._clock.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
 
