@@ -47,7 +47,8 @@ def make_road(database_url: str, broker_url: str) -> Postroad:
         # A killed worker keeps what it held from the others until the deadline: little at a time, then.
         subscriber=SubscriberOptions(ack_deadline=1.5 * LEASE, lock_ttl=LEASE, flow=Flow(messages=100)),
     )
-    # The default path, and a group that batches. Where only one can write at a time, all wait for each single commit.
+    # One event per commit, as by default, and a group that batches. Where only one can write at a time, the default
+    # would take most of the time there is: a few at once, then.
     per_commit = {"alpha": 5 if road.store.one_writer else 1, "beta": 25}
     for group in GROUPS:
         road.on(Credited, group=group, commit_every=per_commit[group])(_crediting(group))

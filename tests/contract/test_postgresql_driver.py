@@ -1,17 +1,21 @@
 """PostgreSQL without SQLAlchemy in between: lost connections, event loops and errors are ours to see to."""
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
 from uuid import uuid4
 
 import psycopg
 import pytest
+from sqlalchemy import make_url
 from sqlalchemy.exc import DBAPIError
 
 from postroad.errors import StoreUnavailable
 from postroad.inbox.transaction import handling
 from postroad.stores import Store, open_store
 from postroad.stores.migrations import migrate
+from postroad.stores.postgresql.notify import connect_args
 from postroad.stores.tables import DEFAULT_OUTBOX
 from tests.support.outbox import until
 
@@ -40,6 +44,11 @@ OURS = "FROM pg_stat_activity WHERE application_name = 'postroad' AND datname = 
 def ours(admin: psycopg.Connection) -> int:
     """How many connections the server has from us."""
     return len(admin.execute(f"SELECT pid {OURS}").fetchall())
+
+
+def backends(url: str) -> int:
+    with psycopg.connect(url, autocommit=True) as admin:
+        return ours(admin)
 
 
 def terminate(admin: psycopg.Connection) -> int:
@@ -71,6 +80,75 @@ async def test_when_the_server_went_away_one_call_hears_of_it_and_the_next_are_s
         await call(store)
     await asyncio.gather(*(call(store) for _ in range(3)))
     await store.aclose()
+
+
+async def test_a_connection_that_the_server_gave_up_is_an_outage_and_no_failure(url: str) -> None:
+    """As after idle_session_timeout, whose code says nothing of a lost connection."""
+    store = open_store(f"{url}?options=-c%20idle_session_timeout%3D50")
+    for call in (look, look_in_a_transaction):
+        await call(store)
+        await until(lambda: not backends(url))
+        with pytest.raises(StoreUnavailable, match="idle-session timeout"):
+            await call(store)
+    await store.aclose()
+
+
+async def test_a_connection_that_breaks_while_it_is_made_is_an_outage(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect = psycopg.AsyncConnection.connect
+
+    async def connect_and_break(*args: Any, **options: Any) -> Any:
+        connection = await connect(*args, **options)
+        with psycopg.connect(url, autocommit=True) as admin:
+            admin.execute("SELECT pg_terminate_backend(%s, 10000)", [connection.info.backend_pid])
+        return connection
+
+    monkeypatch.setattr(psycopg.AsyncConnection, "connect", connect_and_break)
+    store = open_store(url)
+    with pytest.raises(StoreUnavailable):
+        await look(store)
+    await store.aclose()
+
+
+async def test_those_who_use_a_connection_while_another_breaks_leave_none_behind(
+    url: str, admin: psycopg.Connection
+) -> None:
+    async def lose_one() -> None:
+        async with store.transaction() as another:
+            pid = (await another.exec_driver_sql("SELECT pg_backend_pid()")).scalar()
+            admin.execute("SELECT pg_terminate_backend(%s, 10000)", [pid])
+            await store.execute(another, "inbox_counts")
+
+    store = open_store(url)
+    async with store.transaction() as one:
+        await store.execute(one, "inbox_counts")
+        with pytest.raises(StoreUnavailable):
+            await lose_one()
+    gc.disable()
+    try:
+        await store.aclose()
+        await until(lambda: not ours(admin))
+    finally:
+        gc.enable()
+
+
+async def test_a_call_in_a_transaction_can_be_cancelled(url: str, admin: psycopg.Connection) -> None:
+    store = open_store(url)
+    with psycopg.connect(url) as other:
+        other.execute("LOCK TABLE postroad_inbox")
+        waiting = asyncio.create_task(look_in_a_transaction(store))
+        await until(lambda: admin.execute(f"SELECT pid {OURS} AND wait_event_type = 'Lock'").fetchall())
+        waiting.cancel()
+        await asyncio.wait({waiting})
+    assert waiting.cancelled()
+    await until(lambda: not ours(admin))
+    await store.aclose()
+
+
+def test_an_address_is_understood_as_the_engine_understands_it() -> None:
+    several = connect_args(make_url("postgresql://someone:s%20p%40ss@/shop?host=a:5432&host=b:5433"))
+    assert (several["host"], several["port"], several["password"]) == ("a,b", "5432,5433", "s p@ss")
 
 
 async def test_connections_are_used_again_and_never_more_than_ten(url: str, admin: psycopg.Connection) -> None:

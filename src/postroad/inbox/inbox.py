@@ -4,7 +4,8 @@ import asyncio
 import os
 import random
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import msgspec
@@ -227,32 +228,38 @@ class Inbox(Records):
         and StoreError if nothing could be recorded: then deliver it again.
         """
         options = options or ConsumeOptions()
-        try:
+        with self._recording(message):
             acquired = await self.try_acquire(group, message, options.lock_ttl, keep_message=options.keep_message)
-        except SQLAlchemyError as error:
-            # Not as it is: the handler's own errors look the same, and those are in the record.
-            cause = describe(getattr(error, "orig", None) or error)
-            told = f"{self.store.address} could not record {message.id} ({cause}). Deliver it again."
-            raise StoreError(told) from error
-        if acquired.lease is None:
-            return await self._answer(group, message, acquired, options)
+            if acquired.lease is None:
+                return await self._answer(group, message, acquired, options)
         try:
             await self.attempt(acquired.lease, lambda session: handler(message, session), options.lock_ttl)
         except (LeaseLost, StoreError):
             raise
         except Exception as error:
             failures = acquired.retry_count + 1
-            await self.mark_failed(
-                group,
-                message,
-                error,
-                decide(error, failures, options.backoff),
-                lease=acquired.lease,
-                failures=failures,
-                keep_message=options.keep_message,
-            )
+            with self._recording(message):
+                await self.mark_failed(
+                    group,
+                    message,
+                    error,
+                    decide(error, failures, options.backoff),
+                    lease=acquired.lease,
+                    failures=failures,
+                    keep_message=options.keep_message,
+                )
             raise
         return ConsumeResult()
+
+    @contextmanager
+    def _recording(self, message: Message) -> Iterator[None]:
+        """Our own statements: their errors look like the handler's, and those are in the record."""
+        try:
+            yield
+        except SQLAlchemyError as error:
+            cause = describe(getattr(error, "orig", None) or error)
+            told = f"{self.store.address} could not record {message.id} ({cause}). Deliver it again."
+            raise StoreError(told) from error
 
     async def _answer(self, group: str, message: Message, acquired: Acquired, options: ConsumeOptions) -> ConsumeResult:
         match acquired.state:

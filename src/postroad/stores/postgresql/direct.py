@@ -7,7 +7,7 @@ statement at once. The others run on a connection of SQLAlchemy's, in its transa
 import asyncio
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 from psycopg.rows import namedtuple_row
@@ -15,22 +15,23 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 
 from postroad.stores.base import Result
-from postroad.stores.postgresql.notify import conninfo
+from postroad.stores.postgresql.notify import connect_args
 from postroad.stores.queries import restyle
 
 Connection = psycopg.AsyncConnection[Any]
+_CONNECTIONS: Final = 10
 _restyled = cache(restyle)
-_CONNECTIONS = 10
 
 
 async def execute(connection: Connection, sql: str, values: Mapping[str, Any]) -> Result:
-    """Raises what SQLAlchemy would raise, but never shows the values."""
+    """Errors become SQLAlchemy's, but never show the values."""
     try:
         cursor = connection.cursor(row_factory=namedtuple_row)
         await cursor.execute(_restyled(sql, "pyformat"), values)
         return Result(await cursor.fetchall() if cursor.description else (), cursor.rowcount)
     except psycopg.Error as error:
-        raise DBAPIError(sql, None, error, hide_parameters=True) from error
+        lost = connection.closed
+        raise DBAPIError(sql, None, error, hide_parameters=True, connection_invalidated=lost) from error
 
 
 class Autocommit:
@@ -43,22 +44,28 @@ class Autocommit:
     async def run(self, sql: str, values: Mapping[str, Any]) -> Result:
         self._begin_anew_in_a_new_loop()
         async with self._room:
-            connection = self._idle.pop() if self._idle else await self._connect()
+            idle = self._idle
+            connection = idle.pop() if idle else await self._connect()
             try:
                 return await execute(connection, sql, values)
-            except BaseException:
-                # Nobody knows in what state it is; and if the server went away, the others have lost it too.
-                await self.aclose()
-                await connection.close()
+            except BaseException as error:
+                if not isinstance(error, Exception):
+                    await connection.close()  # cancelled: nobody knows in what state it is
+                if connection.closed:
+                    await self.aclose()  # if the server went away, the others have lost it too
                 raise
             finally:
-                if not connection.closed:
-                    self._idle.append(connection)
+                if idle is not self._idle:
+                    await connection.close()
+                elif not connection.closed:
+                    idle.append(connection)
 
     async def aclose(self) -> None:
         self._begin_anew_in_a_new_loop()
-        while self._idle:
-            await self._idle.pop().close()
+        # Those that are in use now find another list when they come back, and are closed.
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            await connection.close()
 
     def _begin_anew_in_a_new_loop(self) -> None:
         """A connection belongs to one event loop; those of one that has ended can only be hung up."""
@@ -70,12 +77,17 @@ class Autocommit:
             self._room = asyncio.Semaphore(_CONNECTIONS)
 
     async def _connect(self) -> Connection:
+        connection: Connection | None = None
         try:
             connection = await psycopg.AsyncConnection.connect(
-                conninfo(self._url), autocommit=True, connect_timeout=5, application_name="postroad"
+                **connect_args(self._url), autocommit=True, application_name="postroad"
             )
-        except psycopg.Error as error:
-            raise DBAPIError(None, None, error) from error
-        # Compiling a look takes a hundred times longer than running it; a mark must see what was committed before it.
-        await connection.execute("SET jit = off; SET default_transaction_isolation = 'read committed'")
+            # Compiling a look takes a hundred times longer than running it; a mark must see what was committed before.
+            await connection.execute("SET jit = off; SET default_transaction_isolation = 'read committed'")
+        except BaseException as error:
+            if connection is not None:
+                await connection.close()
+            if isinstance(error, psycopg.Error):
+                raise DBAPIError(None, None, error, connection_invalidated=True) from error
+            raise
         return connection

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import event
 from sqlalchemy.engine import URL
-from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from postroad.clock import Clock
@@ -64,11 +63,14 @@ class PostgreSQL(Store):
         driver: Any = connection.sync_connection.connection.driver_connection
         try:
             return await execute(driver, self.sql(statement, outbox), self._adapted(values))
-        except DBAPIError:
-            if driver.broken:
-                # The server went away: those that wait in the pool have lost it too.
+        except BaseException as error:
+            # As SQLAlchemy does it: what was cancelled is in no known state, and if the server went away, those that
+            # wait in the pool have lost it too.
+            if driver.closed:
+                sync = connection.sync_connection
+                sync.engine.pool._invalidate(sync.connection, error, _checkin=False)
+            if driver.closed or not isinstance(error, Exception):
                 await connection.invalidate()
-                await self.engine.dispose()
             raise
 
     async def change(self, statement: str, /, outbox: OutboxTable | None = None, **values: Any) -> Result:

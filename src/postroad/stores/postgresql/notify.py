@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable
+from typing import Any
 
 import psycopg
 from psycopg import sql
@@ -29,7 +30,7 @@ class PostgreSQLNotifier(Notifier):
             return
         try:
             if self._connection is None:
-                self._connection = psycopg.connect(conninfo(self._url), autocommit=True, connect_timeout=5)
+                self._connection = psycopg.connect(**connect_args(self._url), autocommit=True)
             self._connection.execute(self._statement)
         except psycopg.Error:
             # The relays find the event by polling; do not hammer a database that is in trouble.
@@ -45,7 +46,7 @@ class PostgreSQLNotifier(Notifier):
 async def watch(url: URL, channel: str, wake: Callable[[], None], but_from: str, clock: Clock) -> None:
     while True:
         try:
-            connection = await psycopg.AsyncConnection.connect(conninfo(url), autocommit=True, connect_timeout=5)
+            connection = await psycopg.AsyncConnection.connect(**connect_args(url), autocommit=True)
             async with connection:
                 await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
                 # What was notified while we were away is lost: look for ourselves.
@@ -58,5 +59,8 @@ async def watch(url: URL, channel: str, wake: Callable[[], None], but_from: str,
         await clock.sleep(_PAUSE)
 
 
-def conninfo(url: URL) -> str:
-    return url.set(drivername="postgresql").render_as_string(hide_password=False)
+def connect_args(url: URL) -> dict[str, Any]:
+    """As the engine understands the address: several hosts, and whatever may stand in a password."""
+    dialect = url.set(drivername="postgresql+psycopg").get_dialect()()
+    _, arguments = dialect.create_connect_args(url)
+    return {"connect_timeout": 5, **arguments}

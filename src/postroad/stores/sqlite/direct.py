@@ -8,41 +8,43 @@ from collections import namedtuple
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import Any, Final
+from typing import Any
 
 from sqlalchemy.exc import DBAPIError
 
 from postroad.stores.base import Result
-from postroad.stores.sqlite.patience import BEGIN
-
-READ: Final = "BEGIN"
-CHANGE: Final = BEGIN
 
 
 class Direct:
-    def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
-        self._connect = connect
+    """One connection; `begin` is how its transactions begin."""
+
+    def __init__(self, connect: Callable[[], sqlite3.Connection], begin: str) -> None:
+        self._connect, self._begin = connect, begin
+        self.connected = 0
+        """How often."""
         self._connection: sqlite3.Connection | None = None
         self._thread = ThreadPoolExecutor(1, "postroad-sqlite")
 
-    async def run(self, sql: str, values: Mapping[str, Any], *, begin: str) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._run, sql, values, begin)
+    async def run(self, sql: str, values: Mapping[str, Any]) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._run, sql, values)
 
     async def aclose(self) -> None:
         await asyncio.get_running_loop().run_in_executor(self._thread, self._disconnect)
         self._thread.shutdown(wait=False)
 
-    def _run(self, sql: str, values: Mapping[str, Any], begin: str) -> Result:
+    def _run(self, sql: str, values: Mapping[str, Any]) -> Result:
         try:
             if self._connection is None:
                 self._connection = self._connect()
-            return self._transact(self._connection, sql, values, begin)
+                self.connected += 1
+            return self._transact(self._connection, sql, values)
         except sqlite3.Error as error:
-            self._disconnect()
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_BUSY:
+                self._disconnect()
             raise DBAPIError(sql, None, error, hide_parameters=True) from error
 
-    def _transact(self, connection: sqlite3.Connection, sql: str, values: Mapping[str, Any], begin: str) -> Result:
-        connection.execute(begin)
+    def _transact(self, connection: sqlite3.Connection, sql: str, values: Mapping[str, Any]) -> Result:
+        connection.execute(self._begin)
         try:
             cursor = connection.execute(sql, values)
             result = Result(_rows(cursor), cursor.rowcount)

@@ -13,11 +13,11 @@ from typing import Any
 
 from sqlalchemy import Connection, event
 from sqlalchemy.engine import URL
-from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from postroad.clock import Clock
 from postroad.stores.base import Result, Store
-from postroad.stores.sqlite.direct import CHANGE, READ, Direct
+from postroad.stores.sqlite.direct import Direct
 from postroad.stores.sqlite.patience import BEGIN, PatientConnection
 from postroad.stores.tables import OutboxTable, Syntax
 
@@ -31,7 +31,6 @@ class SQLite(Store):
     pools_by_loop = False
     one_writer = True
     names_refused_row = False
-    pragmas: Sequence[str] = ("journal_mode = WAL", "foreign_keys = ON")
     unreachable_cure = "Does its folder exist, and may it be written to?"
     syntax = Syntax(
         mark='"',
@@ -49,6 +48,11 @@ class SQLite(Store):
     )
     busy_codes = frozenset({"SQLITE_BUSY", "SQLITE_LOCKED"})
     missing_table_codes = frozenset({"no such table"})
+
+    def __init__(self, url: URL, engine: AsyncEngine, clock: Clock) -> None:
+        super().__init__(url, engine, clock)
+        self.pragmas = ["journal_mode = WAL", "foreign_keys = ON"]
+        """Set on each new connection."""
 
     @property
     def host(self) -> str:
@@ -68,52 +72,48 @@ class SQLite(Store):
         return value.astimezone(UTC).strftime(_TIME_FORMAT)
 
     @cached_property
-    def _direct(self) -> Direct:
-        def connect() -> sqlite3.Connection:
-            connection = sqlite3.connect(
-                str(self.url.database), timeout=_PATIENCE, check_same_thread=False, factory=PatientConnection
-            )
-            self.prepare(connection)
-            return connection
+    def _reader(self) -> Direct:
+        return Direct(self._connect, "BEGIN")
 
-        return Direct(connect)
+    @cached_property
+    def _writer(self) -> Direct:
+        # Of its own: it may wait for the lock of a handler that waits for something to be read.
+        return Direct(self._connect, BEGIN)
 
-    def prepare(self, connection: Any) -> None:
-        """A new connection, of this module's or of SQLAlchemy's."""
-        # The driver would begin transactions lazily and deferred; we begin them ourselves.
-        connection.isolation_level = None
-        cursor = connection.cursor()
-        for pragma in self.pragmas:
-            cursor.execute(f"PRAGMA {pragma}")
-        cursor.close()
-        # The clock of this database is the machine's, handed in so that a test can own it.
-        clock = self.clock
-        connection.create_function("postroad_now", 0, lambda: clock.now().astimezone(UTC).strftime(_TIME_FORMAT))
-        connection.create_function("postroad_in", 1, lambda seconds: _later(clock, seconds))
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            str(self.url.database), timeout=_PATIENCE, check_same_thread=False, factory=PatientConnection
+        )
+        try:
+            _prepare(connection, self.pragmas, self.clock)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
     async def read(self, statement: str, /, outbox: OutboxTable | None = None, **values: Any) -> Result:
-        return await self._run(READ, self.sql(statement, outbox), values)
+        return await self._run(self._reader, self.sql(statement, outbox), values)
 
     async def change(self, statement: str, /, outbox: OutboxTable | None = None, **values: Any) -> Result:
-        return await self._run(CHANGE, self.sql(statement, outbox), values)
+        return await self._run(self._writer, self.sql(statement, outbox), values)
 
-    async def _run(self, begin: str, sql: str, values: Mapping[str, Any]) -> Result:
+    async def _run(self, direct: Direct, sql: str, values: Mapping[str, Any]) -> Result:
         with self.translating():
-            adapted = {name: self.adapt(value) for name, value in values.items()}
-            return await self._direct.run(sql, adapted, begin=begin)
+            return await direct.run(sql, {name: self.adapt(value) for name, value in values.items()})
 
     async def aclose(self) -> None:
-        if direct := self.__dict__.pop("_direct", None):
-            await direct.aclose()
+        for name in ("_reader", "_writer"):
+            if direct := self.__dict__.pop(name, None):
+                await direct.aclose()
         await super().aclose()
 
     async def watch(self, channel: str, wake: Callable[[], None], but_from: str = "") -> None:
-        """`data_version` changes when another connection has committed."""
+        """`data_version` changes when another connection has committed; a new connection counts anew."""
         seen = None
         while True:
-            (row,) = (await self._run(READ, "PRAGMA data_version", {})).rows
-            if row != seen:
-                seen = row
+            (row,) = (await self._run(self._reader, "PRAGMA data_version", {})).rows
+            if (now := (self._reader.connected, row)) != seen:
+                seen = now
                 wake()
             await self.clock.sleep(_WATCH_INTERVAL)
 
@@ -148,10 +148,28 @@ def open(url: URL, clock: Clock) -> Store:
         connection.exec_driver_sql("BEGIN" if read_only else BEGIN)
 
     store = SQLite(url, engine, clock)
-    event.listen(engine.sync_engine, "connect", lambda connection, record: store.prepare(connection))
+    pragmas = store.pragmas
+
+    @event.listens_for(engine.sync_engine, "connect")
+    def prepare(connection: Any, record: object) -> None:
+        _prepare(connection, pragmas, clock)
+
     if folder is not None:
         weakref.finalize(store, shutil.rmtree, folder, ignore_errors=True)
     return store
+
+
+def _prepare(connection: Any, pragmas: Sequence[str], clock: Clock) -> None:
+    """A new connection, of ours or of SQLAlchemy's."""
+    # The driver would begin transactions lazily and deferred; we begin them ourselves.
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    for pragma in pragmas:
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+    # The clock of this database is the machine's, handed in so that a test can own it.
+    connection.create_function("postroad_now", 0, lambda: clock.now().astimezone(UTC).strftime(_TIME_FORMAT))
+    connection.create_function("postroad_in", 1, lambda seconds: _later(clock, seconds))
 
 
 def _later(clock: Clock, seconds: float) -> str:

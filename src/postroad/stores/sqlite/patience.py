@@ -47,5 +47,5 @@ class PatientConnection(sqlite3.Connection):
     def cursor(self, factory: Any = PatientCursor) -> Any:
         return super().cursor(factory)
 
-    def execute(self, sql: str, parameters: Any = (), /) -> PatientCursor:
-        return PatientCursor(self).execute(sql, parameters)
+    def execute(self, sql: str, parameters: Any = (), /) -> Any:
+        return self.cursor().execute(sql, parameters)

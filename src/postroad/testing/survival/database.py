@@ -127,7 +127,7 @@ def _refuse_rows(connection: Connection, store: Store, names: set[str]) -> None:
 def hurry(store: Store) -> None:
     """For a SQLite file that nobody will miss: no waiting for the disk."""
     assert isinstance(store, SQLite)
-    store.pragmas = (*store.pragmas, "synchronous = OFF")
+    store.pragmas.append("synchronous = OFF")
 
 
 async def query(store: Store, sql: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:

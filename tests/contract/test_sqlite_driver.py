@@ -1,0 +1,47 @@
+"""SQLite without SQLAlchemy in between: a connection to read, and one to write."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from uuid import uuid4
+
+import pytest
+
+from postroad.errors import StoreError
+from postroad.stores import Store, open_store
+from postroad.stores.migrations import migrate
+from postroad.stores.tables import DEFAULT_OUTBOX
+
+
+@pytest.fixture
+async def store(sqlite_url: str) -> AsyncIterator[Store]:
+    store = open_store(sqlite_url)
+    await migrate(store, [DEFAULT_OUTBOX])
+    yield store
+    await store.aclose()
+
+
+async def look(store: Store) -> None:
+    await store.read("inbox_find", group="g", event_id=uuid4())
+
+
+async def test_who_holds_the_write_lock_can_read_while_a_change_waits_for_it(store: Store) -> None:
+    """Else a handler that looks at a record would wait for the relay's mark, which waits for the handler."""
+    async with store.transaction():
+        marking = asyncio.create_task(store.change("inbox_prune", older_than=1.0, limit=1))
+        async with asyncio.timeout(10):
+            await look(store)
+        assert not marking.done()
+    await marking
+
+
+async def test_a_commit_is_noticed_after_the_connection_was_replaced(store: Store, sqlite_url: str) -> None:
+    wakes: asyncio.Queue[None] = asyncio.Queue()
+    watching = asyncio.create_task(store.watch("", lambda: wakes.put_nowait(None)))
+    await wakes.get()
+    async with asyncio.timeout(20):
+        for _ in range(3):
+            with pytest.raises(StoreError):
+                await store._run(store._reader, "SELECT * FROM nowhere", {})  # type: ignore[attr-defined]
+            await wakes.get()
+    watching.cancel()
+    await asyncio.wait({watching})
