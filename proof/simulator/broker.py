@@ -98,7 +98,7 @@ class Line:
         """On the server's side, which also notices when the one who asked is no more."""
         receiver = await self.post.broker.subscribe(subscription, flow)
         if self.process.alive:
-            self.process.at_death.append(receiver.abandon)
+            self.process.at_death[receiver] = receiver.abandon
         else:
             receiver.abandon()
         return receiver

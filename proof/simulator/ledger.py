@@ -1,40 +1,43 @@
 """The promises, checked against what is really in the database and in the broker when all is over."""
 
-import sqlite3
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 from postroad.message import Message
+
+Ask = Callable[[str], Iterable[Any]]
+"""A query to the database, and its rows."""
 
 EFFECTS_OF = {"sim.booking.made": ("plain", "picky"), "sim.note.taken": ("reader",)}
 
 
-def violations(connection: sqlite3.Connection, taken: Sequence[Message], dead: Iterable[tuple[str, str]]) -> list[str]:
+def violations(ask: Ask, taken: Sequence[Message], dead: Iterable[tuple[str, str]]) -> list[str]:
     """Sentences; none if every promise was kept. `dead` are (group, event id) whose end a person was told of."""
-    excused = {*dead, *_settled_with_a_no(connection)}
+    excused = {*dead, *_settled_with_a_no(ask)}
     return [
-        *_unwritten(connection, taken),
-        *_lost_or_doubled(connection, excused),
+        *_unwritten(ask, taken),
+        *_lost_or_doubled(ask, excused),
         *_disorder("reached the broker", _arrivals(taken)),
-        *_disorder("took effect", _effects(connection)),
+        *_disorder("took effect", _effects(ask)),
     ]
 
 
-def _unwritten(connection: sqlite3.Connection, taken: Sequence[Message]) -> Iterator[str]:
+def _unwritten(ask: Ask, taken: Sequence[Message]) -> Iterator[str]:
     """Of bookings only what was committed exists; of notes, only what came with an effect of `plain`."""
-    bookings = {row[0] for row in connection.execute("SELECT event_id FROM booking")}
+    bookings = {row[0] for row in ask("SELECT event_id FROM booking")}
     for message in taken:
         if message.type == "sim.booking.made" and str(message.id) not in bookings:
             yield f"phantom: {message.type} {message.id} reached the broker, but was never committed"
-    for group, event_id in connection.execute("SELECT consumer_group, event_id FROM effect"):
+    for group, event_id in ask("SELECT consumer_group, event_id FROM effect"):
         if group != "reader" and event_id not in bookings:
             yield f"phantom: {event_id} took effect in {group}, but was never committed"
 
 
-def _lost_or_doubled(connection: sqlite3.Connection, excused: set[tuple[str, str]]) -> Iterator[str]:
+def _lost_or_doubled(ask: Ask, excused: set[tuple[str, str]]) -> Iterator[str]:
     counted = {
         (group, event_id): count
-        for group, event_id, count in connection.execute(
+        for group, event_id, count in ask(
             "SELECT consumer_group, event_id, count(*) FROM effect GROUP BY consumer_group, event_id"
         )
     }
@@ -43,7 +46,7 @@ def _lost_or_doubled(connection: sqlite3.Connection, excused: set[tuple[str, str
             yield f"doubled: {event_id} took effect {count} times in {group}"
         if (group, event_id) in excused:
             yield f"contradicted: {event_id} took effect in {group}, but its record says that it failed"
-    written = [row[0] for row in connection.execute("SELECT event_id FROM booking ORDER BY name")]
+    written = [row[0] for row in ask("SELECT event_id FROM booking ORDER BY name")]
     for event_id in written:
         for group in EFFECTS_OF["sim.booking.made"]:
             if (group, event_id) not in counted and (group, event_id) not in excused:
@@ -54,9 +57,9 @@ def _lost_or_doubled(connection: sqlite3.Connection, excused: set[tuple[str, str
         yield f"lost: {noted} notes were written, {read} were read or given up"
 
 
-def _settled_with_a_no(connection: sqlite3.Connection) -> set[tuple[str, str]]:
-    rows = connection.execute("SELECT consumer_group, event_id FROM postroad_inbox WHERE status = 2")
-    return {(group, event_id) for group, event_id in rows}
+def _settled_with_a_no(ask: Ask) -> set[tuple[str, str]]:
+    rows = ask("SELECT consumer_group, event_id FROM postroad_inbox WHERE status = 2")
+    return {(group, str(event_id)) for group, event_id in rows}
 
 
 def _arrivals(taken: Sequence[Message]) -> dict[str, list[int]]:
@@ -66,9 +69,9 @@ def _arrivals(taken: Sequence[Message]) -> dict[str, list[int]]:
     return {key: list(versions) for key, versions in first.items()}
 
 
-def _effects(connection: sqlite3.Connection) -> dict[str, list[int]]:
+def _effects(ask: Ask) -> dict[str, list[int]]:
     order: dict[str, list[int]] = defaultdict(list)
-    for group, account, version in connection.execute("SELECT consumer_group, account, version FROM effect ORDER BY n"):
+    for group, account, version in ask("SELECT consumer_group, account, version FROM effect ORDER BY n"):
         order[f"{group} {account}"].append(version)
     return order
 

@@ -17,7 +17,7 @@ class Process:
         self.clock = LoopClock()
         self.tasks: dict[asyncio.Task[Any], None] = {}
         """In the order in which they were started: the same in every run."""
-        self.at_death: list[Callable[[], None]] = []
+        self.at_death: dict[object, Callable[[], None]] = {}
         """What the operating system does for the dead: sockets are closed."""
         self.idle: list[Any] = []
         """Its connections that nobody uses at the moment."""
@@ -56,7 +56,7 @@ class Process:
         if not self.alive:
             return
         self.alive = False
-        for act in self.at_death:
+        for act in tuple(self.at_death.values()):
             act()
         for task in tuple(self.tasks):
             task.cancel()

@@ -1,8 +1,8 @@
 """Time that passes only when nobody has anything to do: waiting costs nothing, and a run can be repeated."""
 
 import asyncio
-import selectors
-from collections.abc import Awaitable, Mapping
+import heapq
+from collections.abc import Awaitable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
@@ -16,41 +16,42 @@ class Stuck(Exception):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
+    """Where a loop would wait for sockets, time jumps to the next alarm."""
+
+    _ready: Any
+    _scheduled: Any
+    _timer_cancelled_count: int
+
     def __init__(self) -> None:
         self._elapsed = 0.0
-        super().__init__(_NoNetwork(self))
+        super().__init__()
 
     def time(self) -> float:
         return self._elapsed
 
-    def pass_time(self, seconds: float) -> None:
-        self._elapsed += seconds
+    def _run_once(self) -> None:
+        ready, scheduled = self._ready, self._scheduled
+        while scheduled and scheduled[0]._cancelled:
+            self._timer_cancelled_count -= 1
+            heapq.heappop(scheduled)._scheduled = False
+        if not ready and not self._stopping:
+            if not scheduled:
+                raise Stuck("no alarm is set, and nothing is left to do")
+            self._elapsed = max(self._elapsed, scheduled[0]._when)
+        while scheduled and scheduled[0]._when <= self._elapsed:
+            alarm = heapq.heappop(scheduled)
+            alarm._scheduled = False
+            if alarm._cancelled:
+                self._timer_cancelled_count -= 1
+            else:
+                ready.append(alarm)
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle._cancelled:
+                handle._run()
 
-
-class _NoNetwork(selectors.BaseSelector):
-    """Where a loop would wait for sockets, time jumps to the next alarm."""
-
-    def __init__(self, loop: VirtualLoop) -> None:
-        self._loop = loop
-        self._map: dict[Any, selectors.SelectorKey] = {}
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if timeout is None:
-            raise Stuck("no alarm is set, and nothing is left to do")
-        if timeout > 0:
-            self._loop.pass_time(timeout)
-        return []
-
-    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        key = selectors.SelectorKey(fileobj, 0, events, data)
-        self._map[fileobj] = key
-        return key
-
-    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
-        return self._map.pop(fileobj)
-
-    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
-        return self._map
+    def _write_to_self(self) -> None:
+        """There are no other threads that would have to wake us."""
 
 
 class LoopClock:

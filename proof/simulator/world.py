@@ -3,13 +3,10 @@
 import asyncio
 import contextlib
 import gc
-import shutil
-import sqlite3
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Container
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -22,11 +19,12 @@ from postroad.operations import parked_ids, retry_events
 from postroad.outbox import Outbox
 from postroad.relay import Pruner, Relay, RelayOptions
 from postroad.retry import Backoff
+from postroad.stores.base import Store
 from postroad.stores.tables import DEFAULT_OUTBOX
 from postroad.subscriber import Subscriber, SubscriberOptions
 from proof.simulator.broker import Line, Post, as_broker
 from proof.simulator.coverage import Coverage
-from proof.simulator.database import Server, SimulatedStore
+from proof.simulator.database import Database
 from proof.simulator.faults import WORLD, Fates
 from proof.simulator.ledger import violations
 from proof.simulator.process import Process, belonging
@@ -65,9 +63,7 @@ class World:
     def __init__(
         self,
         seed: int,
-        stores: Sequence[SimulatedStore],
-        template: Path,
-        folder: Path,
+        database: Database,
         *,
         only: Container[int] | None = None,
         tracing: bool = False,
@@ -80,13 +76,9 @@ class World:
         self.coverage = coverage
         self.doing: dict[asyncio.Task[Any] | None, tuple[str, bool]] = {}
         """What each task is about to do outside, or has done there without knowing it yet."""
-        self._path = folder / f"{seed}.db"
-        shutil.copyfile(template, self._path)
-        self._server = Server(self, self._path)
-        self._stores = stores
-        for store in stores:
-            store.server = self._server
-        self.writer_store = stores[2]
+        self._database = database
+        self._server = database.serve(self)
+        self.writer_store = database.stores[2]
         self.writer = Writer(self, Random(seed + 2))
         self._lives: Counter[str] = Counter()
         self._alive: dict[str, Process] = {}
@@ -95,13 +87,17 @@ class World:
 
     # -- what the others report ---------------------------------------------------------------------------
 
-    def reaching(self, process: Process, what: str, fault: str, *, done: bool = False) -> "_Step":
+    def reaching(
+        self, process: Process, what: str, fault: str, *, done: bool = False
+    ) -> "_Step | contextlib.nullcontext[None]":
         if self.trace is not None and (fault or not done):
             moment = asyncio.get_running_loop().time()
             told = f" ✗ {fault}" if fault else ""
             self.trace.append(f"{moment:10.3f}  {process.name:<8} {'has done ' * done}{what}{told}")
+        if self.coverage is None:
+            return _NOBODY_LOOKS
         step = _Step(self, what, done)
-        if self.coverage and process.alive and not self.fates.calm and self.coverage.wants(what, done):
+        if process.alive and not self.fates.calm and self.coverage.wants(what, done):
             with step:
                 process.die()
         return step
@@ -128,13 +124,12 @@ class World:
         finally:
             outcome.seconds, outcome.faults, outcome.drawn = loop.time(), self.fates.happened, self.fates.drawn
             outcome.trace = self.trace or []
-            for store in self._stores:
-                store._engine.sync_engine.dispose(close=False)
+            self._server.stop()
             loop.close()
-            gc.collect()
+            # All of this run is young: nothing was ever collected while it lasted.
+            gc.collect(0)
             gc.enable()
-            for left in self._path.parent.glob(f"{self._path.name}*"):
-                left.unlink()
+            self._database.reset()
         return outcome
 
     async def _run(self, outcome: Outcome) -> None:
@@ -154,10 +149,9 @@ class World:
             self.post.process.kill()
             await self.post.process.buried()
             self.post.broker._database._disconnect()
-        with contextlib.closing(sqlite3.connect(self._path)) as connection:
-            outcome.events = connection.execute("SELECT count(*) FROM booking").fetchone()[0]
-            outcome.sent = len(self.post.taken)
-            outcome.violations += [*self.fallen, *violations(connection, self.post.taken, ())]
+        outcome.events = self._database.ask("SELECT count(*) FROM booking")[0][0]
+        outcome.sent = len(self.post.taken)
+        outcome.violations += [*self.fallen, *violations(self._database.ask, self.post.taken, ())]
 
     async def _storm(self) -> None:
         """Until all is written and enough went wrong."""
@@ -183,10 +177,7 @@ class World:
     async def _unfinished(self) -> str:
         if self.writer.done < TRANSACTIONS:
             return "something to write"
-        with contextlib.closing(sqlite3.connect(self._path)) as connection:
-            (unsent,) = connection.execute(
-                "SELECT count(*) FROM postroad_outbox WHERE state NOT IN ('SENT', 'SKIPPED')"
-            ).fetchone()
+        unsent = self._database.ask("SELECT count(*) FROM postroad_outbox WHERE state NOT IN ('SENT', 'SKIPPED')")[0][0]
         if unsent:
             return f"{unsent} unsent events"
         for subscription in TOPOLOGY.subscriptions:
@@ -200,7 +191,7 @@ class World:
     async def _keep_up(self, name: str, index: int) -> None:
         while True:
             process = self._born(name)
-            store = self._stores[index]
+            store = self._database.stores[index]
             work = process.spawn(self._serve(process, store))
             await self._until_death(process, store, work)
 
@@ -223,7 +214,7 @@ class World:
     def _seed_of(self, process: Process) -> str:
         return f"{self.seed}/{process.name}"
 
-    async def _until_death(self, process: Process, store: SimulatedStore, work: asyncio.Task[Any]) -> bool:
+    async def _until_death(self, process: Process, store: Store, work: asyncio.Task[Any]) -> bool:
         """Whether it was killed, and not simply done."""
         try:
             await asyncio.wait([work])
@@ -241,7 +232,7 @@ class World:
             await asyncio.sleep(self.random.random())
         return killed
 
-    async def _serve(self, process: Process, store: SimulatedStore) -> None:
+    async def _serve(self, process: Process, store: Store) -> None:
         """What `Postroad.runner` starts, on this process's connections."""
         chance = Random(self._seed_of(process))
         line = as_broker(Line(self.post, process))
@@ -271,7 +262,7 @@ class World:
         await asyncio.gather(*(process.spawn(part) for part in parts))
         keeping.cancel()
 
-    async def _housekeeping(self, process: Process, store: SimulatedStore, scheduler: RetryScheduler) -> None:
+    async def _housekeeping(self, process: Process, store: Store, scheduler: RetryScheduler) -> None:
         pruner = Pruner(store, DEFAULT_OUTBOX, retention=10.0)
         while True:
             await process.clock.sleep(4)
@@ -306,6 +297,9 @@ class World:
             elif fault == "clock jumps":
                 for process in self._alive.values():
                     process.clock.skew += self.random.uniform(-3_600, 3_600)
+
+
+_NOBODY_LOOKS = contextlib.nullcontext()
 
 
 class _Step:

@@ -1,0 +1,340 @@
+"""A SQLite file as a database server would be."""
+
+import asyncio
+import sqlite3
+from collections import deque, namedtuple
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import event, make_url, text
+
+from postroad.stores import open_store as open_real_store
+from postroad.stores.base import Result, Store
+from postroad.stores.migrations import migrate
+from postroad.stores.sqlite import driver
+from postroad.stores.tables import DEFAULT_OUTBOX, OutboxTable
+from proof.simulator.database import Link, Server, name
+from proof.simulator.process import Process, current
+from proof.simulator.time import LoopClock
+
+if TYPE_CHECKING:
+    from proof.simulator.world import World
+
+
+class SQLiteFile:
+    """The file, and connections to it that are used again: a new one would read the schema and plan anew."""
+
+    def __init__(self, path: Path, tables: Sequence[str]) -> None:
+        asyncio.run(_create(path, tables))
+        self._path, template = path, path.with_suffix(".template")
+        self.idle: list[sqlite3.Connection] = []
+        self.clock = LoopClock()
+        self._admin = sqlite3.connect(path, isolation_level=None)
+        self._admin.execute("PRAGMA synchronous = OFF")
+        self._admin.execute("VACUUM INTO ?", (str(template),))
+        self._admin.execute("ATTACH ? AS template", (str(template),))
+        found = self.ask("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_stat%'")
+        self._tables = [table for (table,) in found]
+        self._stores = [_open_store() for _ in range(3)]
+        self.stores: list[Store] = [*self._stores]
+
+    def serve(self, world: "World") -> Server:
+        server = SQLiteServer(world, self)
+        for store in self._stores:
+            store.server = server
+        return server
+
+    def connect(self) -> sqlite3.Connection:
+        if self.idle:
+            return self.idle.pop()
+        connection = sqlite3.connect(self._path, isolation_level=None, timeout=0, cached_statements=256)
+        connection.execute("PRAGMA synchronous = OFF")
+        connection.execute("PRAGMA foreign_keys = ON")
+        # Deterministic as far as a statement goes: time stands still while it runs.
+        connection.create_function("postroad_now", 0, self._in, deterministic=True)
+        connection.create_function("postroad_in", 1, self._in, deterministic=True)
+        return connection
+
+    def _in(self, seconds: float = 0.0) -> object:
+        return self._stores[0].time_in(self.clock.now() + timedelta(seconds=seconds))
+
+    def ask(self, sql: str) -> list[Any]:
+        return self._admin.execute(sql).fetchall()
+
+    def reset(self) -> None:
+        for store in self._stores:
+            store._engine.sync_engine.dispose(close=False)
+        self._admin.execute("BEGIN IMMEDIATE")
+        for table in self._tables:
+            self._admin.execute(f'DELETE FROM main."{table}"')
+            self._admin.execute(f'INSERT INTO main."{table}" SELECT * FROM template."{table}"')
+        self._admin.execute("COMMIT")
+
+
+async def _create(path: Path, tables: Sequence[str]) -> None:
+    store = open_real_store(f"sqlite:///{path}")
+    await migrate(store, (DEFAULT_OUTBOX,))
+    async with store.transaction() as connection:
+        for table in tables:
+            await connection.execute(text(table))
+    await store.aclose()
+
+
+class SQLiteServer(Server):
+    """With the one write lock that a file has."""
+
+    def __init__(self, world: "World", file: SQLiteFile) -> None:
+        super().__init__(world)
+        self.file = file
+        self._writer: Connection | None = None
+        self._queue: deque[tuple[Connection, asyncio.Future[None]]] = deque()
+
+    async def lock(self, connection: "Connection") -> None:
+        if self._writer is None:
+            self._writer = connection
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.append((connection, turn))
+        try:
+            async with asyncio.timeout(30):
+                await turn
+        except TimeoutError:
+            raise connection.trouble("busy") from None
+
+    def unlock(self, connection: "Connection") -> None:
+        if self._writer is not connection:
+            return
+        self._writer = None
+        while self._queue:
+            waiting, turn = self._queue.popleft()
+            if not turn.done() and waiting.open:
+                self._writer = waiting
+                turn.set_result(None)
+                return
+
+
+class Connection(Link):
+    """What SQLAlchemy takes for an aiosqlite connection. Nothing here waits for a thread."""
+
+    server: SQLiteServer
+
+    def __init__(self, server: SQLiteServer, process: Process) -> None:
+        super().__init__(server, process)
+        self.raw = server.file.connect()
+
+    async def perform(self, sql: str, work: Callable[[], Any]) -> Any:
+        if sql == "BEGIN IMMEDIATE":
+            await self.server.lock(self)
+            self.process.require_life()
+        result = work()
+        if sql == "COMMIT":
+            self.server.unlock(self)
+        return result
+
+    def run(self, sql: str, values: Any = ()) -> "Fetched":
+        return Fetched(self.raw.execute(sql, values))
+
+    def roll_back(self) -> None:
+        if self.open and self.raw.in_transaction:
+            self.raw.rollback()
+            self.server.unlock(self)
+
+    def hang_up(self) -> None:
+        self.raw.rollback()
+        self.server.unlock(self)
+        self.server.file.idle.append(self.raw)
+
+    def trouble(self, kind: str) -> Exception:
+        error = sqlite3.OperationalError("database is locked" if kind == "busy" else "disk I/O error")
+        error.sqlite_errorname = "SQLITE_BUSY" if kind == "busy" else "SQLITE_IOERR"
+        return error
+
+    def broken_off(self) -> Exception:
+        # The words by which SQLAlchemy knows it.
+        error = sqlite3.ProgrammingError("Cannot operate on a closed database.")
+        error.sqlite_errorname = "SQLITE_IOERR"
+        return error
+
+    # -- as SQLAlchemy's adapter sees it ------------------------------------------------------------------
+
+    @property
+    def _connection(self) -> sqlite3.Connection | None:
+        return self.raw if self.open else None
+
+    @property
+    def _conn(self) -> sqlite3.Connection:
+        return self.raw
+
+    @property
+    def _tx(self) -> "Connection":
+        return self
+
+    def put_nowait(self, job: tuple[asyncio.Future[Any], Callable[[], Any]]) -> None:
+        future, work = job
+        future.set_result(work())
+
+    def cursor(self) -> "Cursor":
+        return Cursor(self)
+
+    async def create_function(self, *_: object, **__: object) -> None:
+        """Those that anybody asks for are there."""
+
+    async def commit(self) -> None:
+        if self.open and self.raw.in_transaction:
+            await self.statement("COMMIT", self.raw.commit)
+
+    async def rollback(self) -> None:
+        self.roll_back()
+
+    async def close(self) -> None:
+        self.sever()
+
+    def stop(self) -> None:
+        self.sever()
+
+
+class Fetched:
+    """All of a statement's answer: what is left in a cursor would hold its snapshot."""
+
+    __slots__ = ("description", "lastrowid", "rowcount", "rows")
+
+    def __init__(self, cursor: sqlite3.Cursor) -> None:
+        self.description, self.lastrowid = cursor.description, cursor.lastrowid
+        self.rows = cursor.fetchall() if cursor.description is not None else []
+        self.rowcount = cursor.rowcount
+
+
+class Cursor:
+    arraysize = 1
+    description: Any = None
+    rowcount = -1
+    lastrowid: int | None = None
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._rows: list[Any] = []
+
+    async def __aenter__(self) -> "Cursor":
+        return self
+
+    async def execute(self, sql: str, values: Any = ()) -> "Cursor":
+        if not sql.startswith("PRAGMA"):  # those are settings, which every connection here has
+            link = self._connection
+            self._take(await link.statement(sql, lambda: link.run(sql, values)))
+        return self
+
+    async def executemany(self, sql: str, values: Sequence[Any]) -> "Cursor":
+        link = self._connection
+        self._take(await link.statement(sql, lambda: Fetched(link.raw.executemany(sql, values))))
+        return self
+
+    def _take(self, fetched: Fetched) -> None:
+        self._rows, self.description = fetched.rows, fetched.description
+        self.rowcount, self.lastrowid = fetched.rowcount, fetched.lastrowid
+
+    async def fetchall(self) -> list[Any]:
+        return self._rows
+
+    async def close(self) -> None:
+        self._rows = []
+
+
+class SimulatedSQLite(driver.SQLite):
+    """The SQLite store with its own statements; only the way to the file is another."""
+
+    server: SQLiteServer
+    """Of the world that is being simulated: engines outlive worlds, because they take long to make."""
+
+    async def execute(
+        self, connection: Any, statement: str, /, outbox: OutboxTable | None = None, **values: Any
+    ) -> Result:
+        name.set(statement)
+        if not isinstance(connection, Connection):
+            return await super().execute(connection, statement, outbox, **values)
+        sql, adapted = self.sql(statement, outbox), {name: self.adapt(value) for name, value in values.items()}
+        fetched = await connection.statement(sql, lambda: connection.run(sql, adapted))
+        return Result(_named(fetched), fetched.rowcount)
+
+    def list_in(self, values: list[Any]) -> object:
+        # Hundreds of shards, the same ones each time.
+        return self._as_list(tuple(values))
+
+    @lru_cache(1_000)  # noqa: B019 — there are three stores, which live as long as the process
+    def _as_list(self, values: tuple[Any, ...]) -> object:
+        return super().list_in(list(values))
+
+    # Sessions go through SQLAlchemy, whose adapter is most of what a step costs; what needs none does without.
+
+    def transaction(self) -> Any:
+        return self._straight("BEGIN IMMEDIATE")
+
+    def reading(self) -> Any:
+        return self._straight("BEGIN")
+
+    @asynccontextmanager
+    async def _straight(self, begin: str) -> AsyncIterator["Connection"]:
+        process = current.get()
+        assert process is not None
+        try:
+            connection = process.idle.pop() if process.idle else await self.reach(process)
+            try:
+                await connection.statement(begin, lambda: connection.raw.execute(begin))
+                yield connection
+                if begin == "BEGIN IMMEDIATE":
+                    await connection.commit()
+            finally:
+                connection.roll_back()
+                if connection.open:
+                    process.idle.append(connection)
+        except sqlite3.Error as error:
+            raise self.translate(error) from error
+
+    async def reach(self, process: Process) -> "Connection":
+        await process.step_outside()
+        if self.server.away:
+            error = sqlite3.OperationalError("unable to open database file")
+            error.sqlite_errorname = "SQLITE_CANTOPEN"
+            raise error
+        return Connection(self.server, process)
+
+    async def watch(self, channel: str, wake: Callable[[], None], but_from: str = "") -> None:
+        process = current.get()
+        assert process is not None
+        self.server.watchers.add((process, wake))
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.server.watchers.discard((process, wake))
+
+
+def _named(fetched: Fetched) -> list[Any]:
+    if fetched.description is None:
+        return []
+    row = _row_type(tuple(column[0] for column in fetched.description))
+    return list(map(row._make, fetched.rows))
+
+
+@cache
+def _row_type(names: tuple[str, ...]) -> Any:
+    return namedtuple("Row", names)
+
+
+def _open_store() -> SimulatedSQLite:
+    """Its connections go to the server that `store.server` names, in the name of the process that asks."""
+    made = driver.open(make_url("sqlite:////simulated"), LoopClock())
+    store = SimulatedSQLite(made.url, made._engine, made.clock)
+
+    @event.listens_for(made._engine.sync_engine, "do_connect")
+    def connect(dialect: object, record: object, args: object, parameters: dict[str, Any]) -> None:
+        async def reach(*_: object, **__: object) -> Connection:
+            process = current.get()
+            assert process is not None
+            return await store.reach(process)
+
+        parameters["async_creator_fn"] = reach
+
+    return store
