@@ -42,10 +42,21 @@ class Post:
 
     async def do(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Here, whatever becomes of the one who asked."""
-        doing = self.process.spawn(ask())
-        doing.add_done_callback(lambda task: task.cancelled() or task.exception())
-        done: T = await asyncio.shield(doing)
-        return done
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def pass_on(doing: asyncio.Task[T]) -> None:
+            error = None if doing.cancelled() else doing.exception()
+            if answer.done():
+                return  # nobody waits for it any more
+            if doing.cancelled():
+                answer.cancel()
+            elif error:
+                answer.set_exception(error)
+            else:
+                answer.set_result(doing.result())
+
+        self.process.spawn(ask()).add_done_callback(pass_on)
+        return await answer
 
 
 class Line:

@@ -83,7 +83,7 @@ class Coverage:
 
     def witness(self, process: Process, doing: dict[asyncio.Task[Any] | None, tuple[str, bool]]) -> None:
         """The moment of a kill: where its tasks stand."""
-        for task in process.tasks:
+        for task in process.under_way():
             what, done = doing.get(task, ("", False))
             stands: set[Site | str] = {*(_running() if task is asyncio.current_task() else _waiting(task.get_coro()))}
             kills = {Kill(where, _phase(done)) for where in (stands | {what} if what else stands)}

@@ -25,7 +25,7 @@ WORLD: Final = {"broker away": 15, "database away": 10, "clock jumps": 15, "stop
 class Fates:
     """A fault has the chance of its weight; 100 is certainty. With `only`, just the faults of these numbers happen."""
 
-    def __init__(self, random: Random, *, only: Container[int] | None = None, severity: float = 1.7) -> None:
+    def __init__(self, random: Random, *, only: Container[int] | None = None, severity: float = 2.1) -> None:
         self._random, self._only, self._severity = random, only, severity
         self.calm = False
         self.drawn = 0

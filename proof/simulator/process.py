@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 from proof.simulator.time import LoopClock
 
+_FEW = 32
 current: ContextVar["Process | None"] = ContextVar("process", default=None)
 
 
@@ -15,8 +16,8 @@ class Process:
         self.name = name
         self.alive = True
         self.clock = LoopClock()
-        self.tasks: dict[asyncio.Task[Any], None] = {}
-        """In the order in which they were started: the same in every run."""
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._most = _FEW
         self.at_death: dict[object, Callable[[], None]] = {}
         """What the operating system does for the dead: sockets are closed."""
         self.idle: list[Any] = []
@@ -58,12 +59,25 @@ class Process:
         self.alive = False
         for act in tuple(self.at_death.values()):
             act()
-        for task in tuple(self.tasks):
+        for task in self.under_way():
             task.cancel()
 
     async def buried(self) -> None:
-        if self.tasks:
-            await asyncio.wait(tuple(self.tasks))
+        if left := self.under_way():
+            await asyncio.wait(left)
+
+    def adopt(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.append(task)
+        if len(self._tasks) > self._most:
+            # Now and then, and not at the end of each: that would be a callback for every task.
+            self._tasks = self.under_way()
+            self._most = 2 * len(self._tasks) + _FEW
+        if not self.alive:
+            task.cancel()
+
+    def under_way(self) -> list[asyncio.Task[Any]]:
+        """In the order in which they were started: the same in every run."""
+        return [task for task in self._tasks if not task.done()]
 
 
 def belonging(loop: asyncio.AbstractEventLoop, work: Any, context: Context | None = None) -> "asyncio.Task[Any]":
@@ -71,8 +85,5 @@ def belonging(loop: asyncio.AbstractEventLoop, work: Any, context: Context | Non
     task = asyncio.Task(work, loop=loop, context=context)
     process = context.get(current) if context is not None else current.get()
     if process is not None:
-        process.tasks[task] = None
-        task.add_done_callback(lambda task: process.tasks.pop(task, None))
-        if not process.alive:
-            task.cancel()
+        process.adopt(task)
     return task

@@ -315,7 +315,7 @@ def _named(fetched: Fetched) -> list[Any]:
     if fetched.description is None:
         return []
     row = _row_type(tuple(column[0] for column in fetched.description))
-    return list(map(row._make, fetched.rows))
+    return [tuple.__new__(row, values) for values in fetched.rows]
 
 
 @cache

@@ -2,8 +2,10 @@
 
 import asyncio
 import heapq
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from contextvars import Context
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
@@ -20,10 +22,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     _ready: Any
     _scheduled: Any
-    _timer_cancelled_count: int
 
     def __init__(self) -> None:
         self._elapsed = 0.0
+        self._numbers = count()
         super().__init__()
 
     def time(self) -> float:
@@ -31,24 +33,33 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def _run_once(self) -> None:
         ready, scheduled = self._ready, self._scheduled
-        while scheduled and scheduled[0]._cancelled:
-            self._timer_cancelled_count -= 1
-            heapq.heappop(scheduled)._scheduled = False
+        while scheduled and scheduled[0][2]._cancelled:
+            heapq.heappop(scheduled)
         if not ready and not self._stopping:
             if not scheduled:
                 raise Stuck("no alarm is set, and nothing is left to do")
-            self._elapsed = max(self._elapsed, scheduled[0]._when)
-        while scheduled and scheduled[0]._when <= self._elapsed:
-            alarm = heapq.heappop(scheduled)
-            alarm._scheduled = False
-            if alarm._cancelled:
-                self._timer_cancelled_count -= 1
-            else:
-                ready.append(alarm)
+            self._elapsed = max(self._elapsed, scheduled[0][0])
+        while scheduled and scheduled[0][0] <= self._elapsed:
+            ready.append(heapq.heappop(scheduled)[2])
         for _ in range(len(ready)):
             handle = ready.popleft()
             if not handle._cancelled:
                 handle._run()
+
+    def call_at(
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        alarm = asyncio.TimerHandle(when, callback, args, self, context)
+        # The number decides between alarms of the same moment, and spares comparing them in Python.
+        heapq.heappush(self._scheduled, (when, next(self._numbers), alarm))
+        return alarm
+
+    def call_soon(
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
 
     def _write_to_self(self) -> None:
         """There are no other threads that would have to wake us."""

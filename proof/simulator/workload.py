@@ -16,9 +16,9 @@ from postroad.handlers import Registry
 from postroad.message import Message
 from postroad.outbox import Outbox
 from proof.simulator.faults import HANDLER
+from proof.simulator.process import Process, current
 
 if TYPE_CHECKING:
-    from proof.simulator.process import Process
     from proof.simulator.world import World
 
 TABLES = (
@@ -27,7 +27,7 @@ TABLES = (
     " version INTEGER)",
 )
 ACCOUNTS = ("ada", "bob", "cy")
-TRANSACTIONS = 4
+TRANSACTIONS = 3
 
 
 @event("sim.booking.made", topic="sim.booking.events", aggregate="account", key="account")
@@ -54,7 +54,7 @@ class Writer:
         self.done = 0
         """Transactions that are over, one way or the other; the next life goes on from here."""
 
-    async def run(self, process: "Process", outbox: Outbox) -> None:
+    async def run(self, process: Process, outbox: Outbox) -> None:
         while self.done < TRANSACTIONS:
             try:
                 await self._transact(outbox, self.done)
@@ -69,7 +69,7 @@ class Writer:
     async def _transact(self, outbox: Outbox, number: int) -> None:
         # The same number must mean the same transaction in every life of the writer.
         plan = Random(f"{self._world.seed}/{number}")
-        accounts = [plan.choice(ACCOUNTS) for _ in range(plan.randint(1, 3))]
+        accounts = [plan.choice(ACCOUNTS) for _ in range(plan.randint(1, 2))]
         session = self._world.writer_store.session()
         async with session:
             await session.begin()
@@ -96,7 +96,7 @@ class Writer:
         )
 
 
-def handlers(world: "World", process: "Process", outbox: Outbox) -> Registry:
+def handlers(world: "World") -> Registry:
     registry = Registry()
 
     async def note(session: AsyncSession, group: str, message: Message) -> None:
@@ -107,6 +107,8 @@ def handlers(world: "World", process: "Process", outbox: Outbox) -> Registry:
 
     def handling(group: str) -> Callable[..., Awaitable[None]]:
         async def handle(event: Made, session: AsyncSession, message: Message) -> None:
+            process = current.get()
+            assert process is not None
             fault = world.fates.draw(HANDLER)
             with world.reaching(process, f"{group} handles {event.name}", fault):
                 if fault == "killed":
@@ -117,7 +119,7 @@ def handlers(world: "World", process: "Process", outbox: Outbox) -> Registry:
                     raise ConnectionError("the weather")
                 await note(session, group, message)
                 if group == "plain":
-                    outbox.add(session, Noted(event.account, event.name))
+                    world.outboxes[process].add(session, Noted(event.account, event.name))
                 if fault == "fails after" or (group == "picky" and event.unwelcome):
                     raise BusinessError("no, thank you") if event.unwelcome else ValueError("second thoughts")
 

@@ -80,6 +80,8 @@ class World:
         self._server = database.serve(self)
         self.writer_store = database.stores[2]
         self.writer = Writer(self, Random(seed + 2))
+        self._registry = handlers(self)
+        self.outboxes: dict[Process, Outbox] = {}
         self._lives: Counter[str] = Counter()
         self._alive: dict[str, Process] = {}
         self.fallen: list[str] = []
@@ -238,7 +240,8 @@ class World:
         line = as_broker(Line(self.post, process))
         outbox = Outbox(store, "sim", clock=process.clock, randomness=chance)
         inbox = Inbox(store, clock=process.clock, randomness=chance)
-        registry, upcasters = handlers(self, process, outbox), Upcasters()
+        registry, upcasters = self._registry, Upcasters()
+        self.outboxes[process] = outbox
         relay = Relay(
             store,
             line,
