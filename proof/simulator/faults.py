@@ -6,27 +6,27 @@ from random import Random
 from typing import Final
 
 STATEMENT: Final = {
-    "killed before": 1.2,
-    "killed after": 1.2,
-    "refused": 1.0,
-    "cut before": 1.0,
-    "cut after": 1.0,
-    "busy": 1.5,
-    "frozen": 0.6,
+    "killed before": 1.8,
+    "killed after": 1.8,
+    "refused": 1.5,
+    "cut before": 1.5,
+    "cut after": 1.5,
+    "busy": 2.2,
+    "frozen": 0.8,
 }
-COMMIT: Final = STATEMENT | {"killed before": 3.0, "killed after": 3.0, "cut before": 4.0, "cut after": 4.0}
-SEND: Final = {"killed before": 4, "killed after": 4, "lost": 6, "unconfirmed": 8, "refused": 4, "frozen": 2}
-RECEIVE: Final = {"killed after": 2, "twice": 15, "late": 8}
-VERDICT: Final = {"killed before": 2, "killed after": 2, "lost": 8, "out of reach": 5, "unanswered": 5, "frozen": 1}
-HANDLER: Final = {"fails before": 6, "fails after": 6, "killed": 2, "slow": 3}
-WORLD: Final = {"broker away": 15, "database away": 10, "clock jumps": 15, "stopped": 15}
+COMMIT: Final = STATEMENT | {"killed before": 4.5, "killed after": 4.5, "cut before": 6.0, "cut after": 6.0}
+SEND: Final = {"killed before": 16, "killed after": 16, "lost": 12, "unconfirmed": 16, "refused": 12, "frozen": 6}
+RECEIVE: Final = {"killed after": 5, "twice": 30, "late": 15}
+VERDICT: Final = {"killed before": 6, "killed after": 6, "lost": 15, "out of reach": 10, "unanswered": 12, "frozen": 3}
+HANDLER: Final = {"fails before": 15, "fails after": 15, "killed": 8, "slow": 6}
+WORLD: Final = {"broker away": 25, "database away": 15, "clock jumps": 25, "stopped": 25}
 
 
 class Fates:
     """A fault has the chance of its weight; 100 is certainty. With `only`, just the faults of these numbers happen."""
 
-    def __init__(self, random: Random, *, only: Container[int] | None = None, severity: float = 2.1) -> None:
-        self._random, self._only, self._severity = random, only, severity
+    def __init__(self, random: Random, *, only: Container[int] | None = None) -> None:
+        self._random, self._only = random, only
         self.calm = False
         self.drawn = 0
         self.happened: Counter[str] = Counter()
@@ -37,7 +37,7 @@ class Fates:
         if self.calm:
             return ""
         for fault, weight in table.items():
-            roll -= weight * self._severity
+            roll -= weight
             if roll < 0:
                 self.drawn += 1
                 if self._only is not None and self.drawn not in self._only:

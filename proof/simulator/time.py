@@ -3,7 +3,7 @@
 import asyncio
 import heapq
 from collections.abc import Awaitable, Callable
-from contextvars import Context
+from contextvars import Context, copy_context
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any, Final, TypeVar
@@ -17,11 +17,22 @@ class Stuck(Exception):
     """Everybody waits for something that nobody will do."""
 
 
+class _Call(list[Any]):
+    """Callback, arguments and context; empty once cancelled. A list, because thousands are made for every seed."""
+
+    def cancel(self) -> None:
+        self.clear()
+
+    def cancelled(self) -> bool:
+        return not self
+
+
 class VirtualLoop(asyncio.SelectorEventLoop):
     """Where a loop would wait for sockets, time jumps to the next alarm."""
 
     _ready: Any
     _scheduled: Any
+    _stopping: bool
 
     def __init__(self) -> None:
         self._elapsed = 0.0
@@ -33,7 +44,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def _run_once(self) -> None:
         ready, scheduled = self._ready, self._scheduled
-        while scheduled and scheduled[0][2]._cancelled:
+        while scheduled and not scheduled[0][2]:
             heapq.heappop(scheduled)
         if not ready and not self._stopping:
             if not scheduled:
@@ -42,27 +53,34 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         while scheduled and scheduled[0][0] <= self._elapsed:
             ready.append(heapq.heappop(scheduled)[2])
         for _ in range(len(ready)):
-            handle = ready.popleft()
-            if not handle._cancelled:
-                handle._run()
+            if call := ready.popleft():
+                callback, args, context = call
+                try:
+                    context.run(callback, *args)
+                except Exception as error:
+                    self.call_exception_handler({"message": f"{callback!r} failed", "exception": error})
+
+    def call_soon(self, callback: Callable[..., object], *args: Any, context: Context | None = None) -> Any:
+        call = _Call((callback, args, context or copy_context()))
+        self._ready.append(call)
+        return call
 
     def call_at(
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> asyncio.TimerHandle:
-        alarm = asyncio.TimerHandle(when, callback, args, self, context)
-        # The number decides between alarms of the same moment, and spares comparing them in Python.
-        heapq.heappush(self._scheduled, (when, next(self._numbers), alarm))
-        return alarm
+    ) -> Any:
+        call = _Call((callback, args, context or copy_context()))
+        # The number decides between alarms of the same moment.
+        heapq.heappush(self._scheduled, (when, next(self._numbers), call))
+        return call
 
-    def call_soon(
-        self, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
-        self._ready.append(handle)
-        return handle
+    def call_later(
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Any:
+        return self.call_at(self._elapsed + delay, callback, *args, context=context)
 
-    def _write_to_self(self) -> None:
-        """There are no other threads that would have to wake us."""
+    def call_soon_threadsafe(self, callback: Callable[..., object], *args: Any, context: Context | None = None) -> Any:
+        """There are no other threads."""
+        return self.call_soon(callback, *args, context=context)
 
 
 class LoopClock:

@@ -281,17 +281,17 @@ class World:
 
     async def _weather(self) -> None:
         while not self.fates.calm:
-            await asyncio.sleep(0.5 + self.random.random() * 2)
+            await asyncio.sleep(0.3 + self.random.random() * 1.5)
             fault = self.fates.draw(WORLD)
             if fault:
                 self.tell("world", f"✗ {fault}")
             if fault == "broker away":
                 self.post.away = True
-                await asyncio.sleep(self.random.random() * 3)
+                await asyncio.sleep(self.random.random() * 2)
                 self.post.away = False
             elif fault == "database away":
                 self._server.away = True
-                await asyncio.sleep(self.random.random() * 3)
+                await asyncio.sleep(self.random.random() * 2)
                 self._server.away = False
             elif fault == "stopped":
                 # As SIGTERM asks for: what is in hand is finished, the rest goes back.
