@@ -80,9 +80,13 @@ class Line:
             if fault == "frozen":
                 self.process.freeze(world.freeze_seconds())
                 await self.process.step_outside()
+            if fault == "slow":
+                await self.process.step_outside(world.freeze_seconds())
             if self.post.away:
                 return [Unavailable("away")] * len(batch)
-            through = batch if fault in ("", "unconfirmed", "killed after", "frozen") else batch[:cut]
+            if fault == "fails":
+                raise RuntimeError("an adapter should not, but may")
+            through = batch if fault in ("", "unconfirmed", "killed after", "frozen", "slow") else batch[:cut]
             # The others of its key must not pass the one that was refused.
             if fault == "refused":
                 through = [m for m in batch if m.wire_key != batch[cut].wire_key or batch.index(m) < cut]

@@ -131,8 +131,12 @@ def _waiting(coroutine: Any) -> set[Site]:
 
 
 def _site(frame: FrameType) -> Site | None:
-    path = frame.f_code.co_filename
+    return _site_at(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+
+
+@cache
+def _site_at(path: str, line: int, function: str) -> Site | None:
     if not path.startswith(str(SOURCE)):
         return None
-    site = Site(Path(path).relative_to(SOURCE).as_posix(), frame.f_lineno, frame.f_code.co_name)
+    site = Site(Path(path).relative_to(SOURCE).as_posix(), line, function)
     return site if site in sites() else None

@@ -1,5 +1,6 @@
 """A database server: processes reach it through connections that can break. Which database it is, others say."""
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -22,7 +23,7 @@ class Database(Protocol):
     """Tables that outlive a world: they take long to make, and little to empty."""
 
     stores: "list[Store]"
-    """Of the two that serve and the one that writes."""
+    """Of the two that serve, the one that writes, and the one that visits."""
 
     def serve(self, world: "World") -> "Server":
         """From now on the stores' connections are this world's."""
@@ -34,14 +35,29 @@ class Database(Protocol):
         """As if nothing had ever been written."""
 
 
-class Server:
+class Server(ABC):
     """Who is connected, and who wants to hear of commits."""
 
     def __init__(self, world: "World") -> None:
         self.world = world
-        self.away = False
+        self.gone = asyncio.Event()
         self.links: dict[Link, None] = {}
         self.watchers: set[tuple[Process, Callable[[], None]]] = set()
+
+    @property
+    def away(self) -> bool:
+        return self.gone.is_set()
+
+    @away.setter
+    def away(self, away: bool) -> None:
+        if away:
+            self.gone.set()
+        else:
+            self.gone.clear()
+
+    @abstractmethod
+    def unreachable(self) -> Exception:
+        """What its driver says to one who wants to connect while it is away."""
 
     def committed(self) -> None:
         """Wake-ups may get lost, as real ones do."""
@@ -72,7 +88,7 @@ class Link(ABC):
         fault = world.fates.draw(COMMIT if is_commit else STATEMENT)
         with world.reaching(process, what, fault):
             await process.step_outside(world.fates.latency())
-            if is_commit and fault in ("refused", "busy"):
+            if is_commit and fault in ("refused", "busy", "strange"):
                 self.roll_back()  # as databases do when they cannot commit
             self._suffer(fault, before=True)
             result = await self.perform(sql, work)
@@ -98,7 +114,7 @@ class Link(ABC):
             case ("cut before", True) | ("cut after", False):
                 self.sever()
                 raise self.broken_off()
-            case ("refused" | "busy", True):
+            case ("refused" | "busy" | "strange", True):
                 raise self.trouble(fault)
             case "frozen", True:
                 self.process.freeze(self.server.world.freeze_seconds())
@@ -124,7 +140,7 @@ class Link(ABC):
 
     @abstractmethod
     def trouble(self, kind: str) -> Exception:
-        """How this database's driver says "refused" or "busy"."""
+        """How this database's driver says "refused", "busy", or something strange."""
 
     @abstractmethod
     def broken_off(self) -> Exception:

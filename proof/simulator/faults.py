@@ -13,9 +13,10 @@ STATEMENT: Final = {
     "cut after": 1.5,
     "busy": 2.2,
     "frozen": 0.8,
+    "strange": 0.3,
 }
 COMMIT: Final = STATEMENT | {"killed before": 4.5, "killed after": 4.5, "cut before": 6.0, "cut after": 6.0}
-SEND: Final = {"killed before": 16, "killed after": 16, "lost": 12, "unconfirmed": 16, "refused": 12, "frozen": 6}
+SEND: Final = {"killed before": 16, "killed after": 16, "lost": 12, "unconfirmed": 16, "refused": 12, "fails": 6, "slow": 6, "frozen": 6}
 RECEIVE: Final = {"killed after": 5, "twice": 30, "late": 15}
 VERDICT: Final = {"killed before": 6, "killed after": 6, "lost": 15, "out of reach": 10, "unanswered": 12, "frozen": 3}
 HANDLER: Final = {"fails before": 15, "fails after": 15, "killed": 8, "slow": 6}
@@ -25,15 +26,15 @@ WORLD: Final = {"broker away": 25, "database away": 15, "clock jumps": 25, "stop
 class Fates:
     """A fault has the chance of its weight; 100 is certainty. With `only`, just the faults of these numbers happen."""
 
-    def __init__(self, random: Random, *, only: Container[int] | None = None) -> None:
-        self._random, self._only = random, only
+    def __init__(self, random: Random, *, only: Container[int] | None = None, severity: float = 1.0) -> None:
+        self._random, self._only, self._scale = random, only, 100 / severity
         self.calm = False
         self.drawn = 0
         self.happened: Counter[str] = Counter()
 
     def draw(self, table: Mapping[str, float]) -> str:
         """The fault that happens now, or nothing."""
-        roll = self._random.random() * 100
+        roll = self._random.random() * self._scale
         if self.calm:
             return ""
         for fault, weight in table.items():

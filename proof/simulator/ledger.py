@@ -12,12 +12,12 @@ Ask = Callable[[str], Iterable[Any]]
 EFFECTS_OF = {"sim.booking.made": ("plain", "picky"), "sim.note.taken": ("reader",)}
 
 
-def violations(ask: Ask, taken: Sequence[Message], dead: Iterable[tuple[str, str]]) -> list[str]:
-    """Sentences; none if every promise was kept. `dead` are (group, event id) whose end a person was told of."""
-    excused = {*dead, *_settled_with_a_no(ask)}
+def violations(ask: Ask, taken: Sequence[Message], handed: Sequence[str] = ()) -> list[str]:
+    """Sentences; none if every promise was kept. `taken` is what the broker took, `handed` what the bus did."""
+    excused = _settled_with_a_no(ask)
     return [
         *_unwritten(ask, taken),
-        *_lost_or_doubled(ask, excused),
+        *_lost_or_doubled(ask, handed, excused),
         *_disorder("reached the broker", _arrivals(taken)),
         *_disorder("took effect", _effects(ask)),
     ]
@@ -30,11 +30,11 @@ def _unwritten(ask: Ask, taken: Sequence[Message]) -> Iterator[str]:
         if message.type == "sim.booking.made" and str(message.id) not in bookings:
             yield f"phantom: {message.type} {message.id} reached the broker, but was never committed"
     for group, event_id in ask("SELECT consumer_group, event_id FROM effect"):
-        if group != "reader" and event_id not in bookings:
+        if group in EFFECTS_OF["sim.booking.made"] and event_id not in bookings:
             yield f"phantom: {event_id} took effect in {group}, but was never committed"
 
 
-def _lost_or_doubled(ask: Ask, excused: set[tuple[str, str]]) -> Iterator[str]:
+def _lost_or_doubled(ask: Ask, handed: Sequence[str], excused: set[tuple[str, str]]) -> Iterator[str]:
     counted = {
         (group, event_id): count
         for group, event_id, count in ask(
@@ -51,6 +51,9 @@ def _lost_or_doubled(ask: Ask, excused: set[tuple[str, str]]) -> Iterator[str]:
         for group in EFFECTS_OF["sim.booking.made"]:
             if (group, event_id) not in counted and (group, event_id) not in excused:
                 yield f"lost: {event_id} never took effect in {group}"
+    for event_id in handed:
+        if ("desk", event_id) not in counted and ("desk", event_id) not in excused:
+            yield f"lost: {event_id} was handed to the bus and never took effect"
     noted = sum(group == "plain" for group, _ in counted)
     read = sum(group == "reader" for group, _ in (*counted, *excused))
     if noted != read:

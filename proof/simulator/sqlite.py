@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import event, make_url, text
+from sqlalchemy.exc import DBAPIError
 
 from postroad.stores import open_store as open_real_store
 from postroad.stores.base import Result, Store
@@ -39,7 +40,7 @@ class SQLiteFile:
         self._admin.execute("ATTACH ? AS template", (str(template),))
         found = self.ask("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_stat%'")
         self._tables = [table for (table,) in found]
-        self._stores = [_open_store() for _ in range(3)]
+        self._stores = [_open_store() for _ in range(4)]
         self.stores: list[Store] = [*self._stores]
 
     def serve(self, world: "World") -> Server:
@@ -92,6 +93,11 @@ class SQLiteServer(Server):
         self.file = file
         self._writer: Connection | None = None
         self._queue: deque[tuple[Connection, asyncio.Future[None]]] = deque()
+
+    def unreachable(self) -> Exception:
+        error = sqlite3.OperationalError("unable to open database file")
+        error.sqlite_errorname = "SQLITE_CANTOPEN"
+        return error
 
     async def lock(self, connection: "Connection") -> None:
         if self._writer is None:
@@ -149,8 +155,14 @@ class Connection(Link):
         self.server.file.idle.append(self.raw)
 
     def trouble(self, kind: str) -> Exception:
-        error = sqlite3.OperationalError("database is locked" if kind == "busy" else "disk I/O error")
-        error.sqlite_errorname = "SQLITE_BUSY" if kind == "busy" else "SQLITE_IOERR"
+        said = {
+            "busy": ("SQLITE_BUSY", "database is locked"),
+            "refused": ("SQLITE_IOERR", "disk I/O error"),
+            "strange": ("SQLITE_ERROR", "something that nobody expects"),
+        }
+        name, words = said[kind]
+        error = sqlite3.OperationalError(words)
+        error.sqlite_errorname = name
         return error
 
     def broken_off(self) -> Exception:
@@ -291,14 +303,12 @@ class SimulatedSQLite(driver.SQLite):
                 if connection.open:
                     process.idle.append(connection)
         except sqlite3.Error as error:
-            raise self.translate(error) from error
+            raise self.translate(DBAPIError(None, None, error)) from error
 
     async def reach(self, process: Process) -> "Connection":
         await process.step_outside()
         if self.server.away:
-            error = sqlite3.OperationalError("unable to open database file")
-            error.sqlite_errorname = "SQLITE_CANTOPEN"
-            raise error
+            raise self.server.unreachable()
         return Connection(self.server, process)
 
     async def watch(self, channel: str, wake: Callable[[], None], but_from: str = "") -> None:
@@ -306,7 +316,8 @@ class SimulatedSQLite(driver.SQLite):
         assert process is not None
         self.server.watchers.add((process, wake))
         try:
-            await asyncio.Event().wait()
+            await self.server.gone.wait()
+            raise self.translate(self.server.unreachable())
         finally:
             self.server.watchers.discard((process, wake))
 

@@ -1,7 +1,8 @@
 """What is simulated: bookings with an event each, and three groups that keep books of what they saw."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,7 @@ class Made(msgspec.Struct, frozen=True):
     name: str
     unwelcome: bool = False
     """The group `picky` will never take it."""
+    bulk: str = ""
 
 
 @event("sim.note.taken", topic="sim.note.events", aggregate="note", key="account")
@@ -89,48 +91,61 @@ class Writer:
     async def _book(
         self, session: AsyncSession, outbox: Outbox, account: str, name: str, *, unwelcome: bool = False
     ) -> None:
-        added = outbox.add(session, Made(account, name, unwelcome), idempotency_key=name)
+        # Now and then more than comes with its row.
+        bulk = "x" * 70_000 if self._world.busy and name.endswith(".1") else ""
+        added = outbox.add(session, Made(account, name, unwelcome, bulk), idempotency_key=name)
         await session.execute(
             text("INSERT INTO booking VALUES (:id, :name, :account)"),
             {"id": str(added.id), "name": name, "account": account},
         )
 
 
+async def note(session: AsyncSession, group: str, message: Message) -> None:
+    await session.execute(
+        text("INSERT INTO effect (consumer_group, event_id, account, version) VALUES (:group, :id, :account, :v)"),
+        {"group": group, "id": str(message.id), "account": message.ordering_key, "v": message.version},
+    )
+
+
+@asynccontextmanager
+async def failing(world: "World", what: str) -> AsyncIterator[None]:
+    """Around the work of a handler: it may fail before or after, be slow, or be killed."""
+    process = current.get()
+    assert process is not None
+    fault = world.fates.draw(HANDLER)
+    with world.reaching(process, what, fault):
+        if fault == "killed":
+            process.die()
+        if fault == "slow":
+            await asyncio.sleep(6)
+        if fault == "fails before":
+            raise ConnectionError("the weather")
+        yield
+        if fault == "fails after":
+            raise ValueError("second thoughts")
+
+
 def handlers(world: "World") -> Registry:
     registry = Registry()
 
-    async def note(session: AsyncSession, group: str, message: Message) -> None:
-        await session.execute(
-            text("INSERT INTO effect (consumer_group, event_id, account, version) VALUES (:group, :id, :account, :v)"),
-            {"group": group, "id": str(message.id), "account": message.ordering_key, "v": message.version},
-        )
-
-    def handling(group: str) -> Callable[..., Awaitable[None]]:
-        async def handle(event: Made, session: AsyncSession, message: Message) -> None:
+    async def plain(event: Made, session: AsyncSession, message: Message) -> None:
+        async with failing(world, "plain handles"):
+            await note(session, "plain", message)
             process = current.get()
             assert process is not None
-            fault = world.fates.draw(HANDLER)
-            with world.reaching(process, f"{group} handles {event.name}", fault):
-                if fault == "killed":
-                    process.die()
-                if fault == "slow":
-                    await asyncio.sleep(6)
-                if fault == "fails before":
-                    raise ConnectionError("the weather")
-                await note(session, group, message)
-                if group == "plain":
-                    world.outboxes[process].add(session, Noted(event.account, event.name))
-                if fault == "fails after" or (group == "picky" and event.unwelcome):
-                    raise BusinessError("no, thank you") if event.unwelcome else ValueError("second thoughts")
+            world.outboxes[process].add(session, Noted(event.account, event.name))
 
-        return handle
-
-    registry.add("plain", Made, handling("plain"))
-    registry.add("picky", Made, handling("picky"), commit_every=3)
+    async def picky(event: Made, session: AsyncSession, message: Message) -> None:
+        async with failing(world, "picky handles"):
+            await note(session, "picky", message)
+            if event.unwelcome:
+                raise BusinessError("no, thank you")
 
     async def read_notes(events: list[Noted], session: AsyncSession, messages: list[Message]) -> None:
         for message in messages:
             await note(session, "reader", message)
 
+    registry.add("plain", Made, plain)
+    registry.add("picky", Made, picky, commit_every=3)
     registry.add("reader", Noted, read_notes, batch=4)
     return registry

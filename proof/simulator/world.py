@@ -10,12 +10,13 @@ from functools import partial
 from random import Random
 from typing import Any
 
+from sqlalchemy.exc import SQLAlchemyError
+
 from postroad.brokers.base import Subscription, Topology
 from postroad.codec.upcast import Upcasters
-from postroad.errors import StoreError
+from postroad.errors import PostroadError
 from postroad.handlers import Bus
 from postroad.inbox import Inbox, RetryScheduler
-from postroad.operations import parked_ids, retry_events
 from postroad.outbox import Outbox
 from postroad.relay import Pruner, Relay, RelayOptions
 from postroad.retry import Backoff
@@ -29,12 +30,16 @@ from proof.simulator.faults import WORLD, Fates
 from proof.simulator.ledger import violations
 from proof.simulator.process import Process, belonging
 from proof.simulator.time import VirtualLoop
+from proof.simulator.visitors import Stranger, Visitor, also_handle, tidy
 from proof.simulator.workload import TRANSACTIONS, Writer, handlers
 
 LEAST_FAULTS = 50
 LEASE = 2.0
 ACK_DEADLINE = 2.4
+_BUSY = 8
+"""Every so many seeds there is more going on."""
 _LONGEST_STORM = 600.0
+_LONG_LOOK = 30.0
 _LONGEST_CALM = 400.0
 TOPOLOGY = Topology(
     ("sim.booking.events", "sim.note.events"),
@@ -71,7 +76,11 @@ class World:
     ) -> None:
         self.seed = seed
         self.random = Random(seed)
-        self.fates = Fates(Random(seed + 1), only=only)
+        self.busy = coverage is not None or seed % _BUSY == 0
+        """Whether strangers come by, rows are spoilt, and people look at things."""
+        # Where deep paths are looked for, some seeds are mild: else nobody would ever get there.
+        severity = 1.0 if coverage is None else (0.1, 0.4, 1.0)[seed % 3]
+        self.fates = Fates(Random(seed + 1), only=only, severity=severity)
         self.trace: list[str] | None = [] if tracing else None
         self.coverage = coverage
         self.doing: dict[asyncio.Task[Any] | None, tuple[str, bool]] = {}
@@ -80,7 +89,10 @@ class World:
         self._server = database.serve(self)
         self.writer_store = database.stores[2]
         self.writer = Writer(self, Random(seed + 2))
-        self._registry = handlers(self)
+        self.registry = handlers(self)
+        self._stranger, self.visitor = Stranger(self), Visitor(self, Random(seed + 3))
+        if self.busy:
+            also_handle(self.registry)
         self.outboxes: dict[Process, Outbox] = {}
         self._lives: Counter[str] = Counter()
         self._alive: dict[str, Process] = {}
@@ -139,6 +151,9 @@ class World:
         await self.post.do(lambda: self.post.broker.apply(TOPOLOGY))
         slots = [asyncio.create_task(self._keep_up(name, index)) for index, name in enumerate(("north", "south"))]
         slots.append(asyncio.create_task(self._keep_writing()))
+        if self.busy:
+            slots.append(asyncio.create_task(self._keep_visiting()))
+            slots.append(asyncio.create_task(self._stranger.run()))
         weather = asyncio.create_task(self._weather())
         try:
             await self._storm()
@@ -153,12 +168,15 @@ class World:
             self.post.broker._database._disconnect()
         outcome.events = self._database.ask("SELECT count(*) FROM booking")[0][0]
         outcome.sent = len(self.post.taken)
-        outcome.violations += [*self.fallen, *violations(self._database.ask, self.post.taken, ())]
+        outcome.violations += [*self.fallen, *violations(self._database.ask, self.post.taken, self.visitor.handed)]
 
     async def _storm(self) -> None:
         """Until all is written and enough went wrong."""
         loop = asyncio.get_running_loop()
-        while loop.time() < _LONGEST_STORM and (self.fates.drawn < LEAST_FAULTS or self.writer.done < TRANSACTIONS):
+        least = _LONG_LOOK if self.coverage else 0.0
+        while loop.time() < _LONGEST_STORM and (
+            self.fates.drawn < LEAST_FAULTS or self.writer.done < TRANSACTIONS or loop.time() < least
+        ):
             await self.post.process.clock.sleep(0.2)
 
     async def _calm(self, outcome: Outcome) -> None:
@@ -182,6 +200,14 @@ class World:
         unsent = self._database.ask("SELECT count(*) FROM postroad_outbox WHERE state NOT IN ('SENT', 'SKIPPED')")[0][0]
         if unsent:
             return f"{unsent} unsent events"
+        if self.busy and not self.visitor.done:
+            return "something to hand to the bus"
+        waiting = self._database.ask(
+            "SELECT count(*) FROM postroad_inbox"
+            " WHERE consumer_group = 'desk' AND (status = 0 OR next_retry_at IS NOT NULL)"
+        )[0][0]
+        if waiting:
+            return f"{waiting} letters at the desk"
         for subscription in TOPOLOGY.subscriptions:
             depth = await self.post.broker.depth(subscription.name)
             if depth.messages:
@@ -204,6 +230,13 @@ class World:
             work = process.spawn(self.writer.run(process, outbox))
             if not await self._until_death(process, self.writer_store, work):
                 return
+
+    async def _keep_visiting(self) -> None:
+        store = self._database.stores[3]
+        while True:
+            process = self._born("visitor")
+            work = process.spawn(self.visitor.run(process, store))
+            await self._until_death(process, store, work)
 
     def _born(self, name: str) -> Process:
         self._lives[name] += 1
@@ -240,7 +273,7 @@ class World:
         line = as_broker(Line(self.post, process))
         outbox = Outbox(store, "sim", clock=process.clock, randomness=chance)
         inbox = Inbox(store, clock=process.clock, randomness=chance)
-        registry, upcasters = self._registry, Upcasters()
+        registry, upcasters = self.registry, Upcasters()
         self.outboxes[process] = outbox
         relay = Relay(
             store,
@@ -251,7 +284,9 @@ class World:
             name=process.name,
             wake=outbox.wakes[DEFAULT_OUTBOX],
         )
-        options = SubscriberOptions(ack_deadline=ACK_DEADLINE, lock_ttl=LEASE, backoff=Backoff(attempts=9, base=0.2))
+        options = SubscriberOptions(
+            ack_deadline=ACK_DEADLINE, lock_ttl=LEASE, backoff=Backoff(attempts=9, base=0.2), grace=3.0
+        )
         stop = asyncio.Event()
         self._stops = [*(other for other in self._stops if not other.is_set()), stop]
         parts = [relay.run(stop)]
@@ -266,15 +301,14 @@ class World:
         keeping.cancel()
 
     async def _housekeeping(self, process: Process, store: Store, scheduler: RetryScheduler) -> None:
-        pruner = Pruner(store, DEFAULT_OUTBOX, retention=10.0)
+        pruner = Pruner(store, DEFAULT_OUTBOX, retention=4.0)
         while True:
             await process.clock.sleep(4)
             try:
                 await scheduler.run_once()
                 await pruner.run_once()
-                if parked := await parked_ids(store, (DEFAULT_OUTBOX,)):
-                    await retry_events(store, (DEFAULT_OUTBOX,), parked, actor="sim")
-            except StoreError:
+                await tidy(store)
+            except (PostroadError, SQLAlchemyError):
                 pass
 
     # -- what happens to all ------------------------------------------------------------------------------
