@@ -122,6 +122,7 @@ def _crash_points(seeds: int) -> int:
             if violations := one.run(seed, coverage=coverage).violations:
                 console.print(f"seed {seed}: {violations[0]}", markup=False)
                 return 1
+            if __import__("os").environ.get("DBG"): print(seed, len(coverage.missing()), file=sys.stderr)
     missing = coverage.missing()
     for kill in missing:
         console.print(f"never killed {kill.phase} {kill.where}", markup=False)

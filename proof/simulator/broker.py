@@ -17,6 +17,7 @@ from postroad.brokers.base import (
     Unavailable,
 )
 from postroad.brokers.embedded.broker import EmbeddedBroker
+from postroad.brokers.embedded.receiver import EmbeddedReceiver
 from postroad.errors import BrokerUnavailable
 from postroad.message import Message
 from proof.simulator.faults import RECEIVE, SEND, VERDICT
@@ -109,14 +110,28 @@ class Line:
         await self._reach()
         return Intake(self, await self.post.do(lambda: self._subscribe(subscription, flow)))
 
-    async def _subscribe(self, subscription: str, flow: Flow) -> Receiver:
+    async def _subscribe(self, subscription: str, flow: Flow) -> EmbeddedReceiver:
         """On the server's side, which also notices when the one who asked is no more."""
         receiver = await self.post.broker.subscribe(subscription, flow)
         if self.process.alive:
             self.process.at_death[receiver] = receiver.abandon
+            self.process.at_freezing[receiver] = lambda seconds: self._neglect(receiver, seconds)
         else:
             receiver.abandon()
         return receiver
+
+    def _neglect(self, receiver: EmbeddedReceiver, seconds: float) -> None:
+        """A frozen process does not extend its leases: what it holds may go to somebody else."""
+        post = self.post
+
+        async def neglect() -> None:
+            post.broker._leases.drop(receiver._id)
+            await post.process.clock.sleep(seconds)
+            if not receiver.closed and receiver._id not in post.broker._leases._deadlines:
+                post.broker._leases.keep(receiver._id, receiver.found.subscription.ack_deadline)
+
+        if not receiver.closed:
+            post.process.spawn(neglect())
 
     async def apply(self, topology: Topology) -> Sequence[Change]:
         await self._reach()

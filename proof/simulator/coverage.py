@@ -20,9 +20,16 @@ from proof.simulator.process import Process
 SOURCE = Path(postroad.__file__).parent
 STAGES = ("relay", "subscriber", "inbox")
 ELSEWHERE = {
-    "relay/adoption.py": "rows of adopted tables; none in this world",
-    "inbox/keeper.py": "a thread of its own, which SQLite does not need",
+    "relay/adoption.py": "sorts in the rows of adopted tables; this world has none",
+    "inbox/keeper.py": "a thread of its own, which is not part of this world",
 }
+UNREACHABLE = {
+    ("relay/relay.py", "self._adoption.run_once"): "adopted tables; this world has none",
+    ("relay/pruner.py", '"prune_facts"'): "outboxes whose rows are never changed; this world has none",
+    ("inbox/inbox.py", "self._keeper.aclose"): "returns at once where no thread renews leases",
+    ("inbox/transaction.py", "session.begin()"): "only prepares: the connection is asked for in the next line",
+}
+"""By file and what the line says: awaits at which nobody in this world can stand, each with the reason."""
 
 
 class Site(NamedTuple):
@@ -48,8 +55,14 @@ def sites() -> frozenset[Site]:
         for file in sorted((SOURCE / stage).glob("*.py")):
             name = file.relative_to(SOURCE).as_posix()
             if name not in ELSEWHERE:
-                found |= set(_sites_in(ast.parse(file.read_text(encoding="utf-8")), name))
+                code = file.read_text(encoding="utf-8")
+                lines = code.splitlines()
+                found |= {site for site in _sites_in(ast.parse(code), name) if not _excused(site, lines)}
     return frozenset(found)
+
+
+def _excused(site: Site, lines: list[str]) -> bool:
+    return any(site.file == file and words in lines[site.line - 1] for file, words in UNREACHABLE)
 
 
 def _sites_in(tree: ast.AST, file: str) -> Iterator[Site]:
@@ -74,12 +87,17 @@ class Coverage:
         self.seen: set[Kill] = set()
         """Where somebody stood, killed or not."""
 
-    def wants(self, what: str, done: bool) -> bool:
-        """Whether a kill right here would be a new one."""
+    def wants(self, process: Process, what: str, done: bool) -> bool:
+        """Whether a kill right here would be a new one, for the task at work or for one that waits for nobody outside."""
         stands: set[Site | str] = {*_running(), what}
         here = {Kill(where, _phase(done)) for where in stands}
         self.seen |= here
-        return not here <= self.killed
+        return not here <= self.killed or any(
+            Kill(where, "before") not in self.killed
+            for task in process.under_way()
+            if task is not asyncio.current_task()
+            for where in _waiting(task.get_coro())
+        )
 
     def witness(self, process: Process, doing: dict[asyncio.Task[Any] | None, tuple[str, bool]]) -> None:
         """The moment of a kill: where its tasks stand."""

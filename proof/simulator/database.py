@@ -104,6 +104,15 @@ class Link(ABC):
             self._suffer(fault, before=False)
         return result
 
+    async def undo(self) -> None:
+        """A rollback that somebody asks for. It cannot fail: whatever happens to it, nothing is left."""
+        world = self.server.world
+        with world.reaching(self.process, "ROLLBACK", ""):
+            await self.process.step_outside()
+            self.roll_back()
+        with world.reaching(self.process, "ROLLBACK", "", done=True):
+            pass
+
     def _suffer(self, fault: str, *, before: bool) -> None:
         if self.server.away or not self.open:
             self.sever()

@@ -23,22 +23,35 @@ HANDLER: Final = {"fails before": 15, "fails after": 15, "killed": 8, "slow": 6}
 WORLD: Final = {"broker away": 25, "database away": 15, "clock jumps": 25, "stopped": 25}
 
 
+DIRECTED: Final[tuple[Mapping[str, float], ...]] = (
+    {"": 0.1, "frozen": 12, "fails before": 3, "fails after": 3, "killed": 0},
+    {"": 0.1, "slow": 6, "stopped": 3, "killed": 0},
+    {"": 0.1, "fails": 8, "lost": 3, "twice": 2},
+    {"": 0.4},
+    {"": 1.0},
+)
+"""How much likelier a fault is, and how likely the others are, where deep paths are looked for: with all of them at
+once, nobody would ever get there."""
+
+
 class Fates:
     """A fault has the chance of its weight; 100 is certainty. With `only`, just the faults of these numbers happen."""
 
-    def __init__(self, random: Random, *, only: Container[int] | None = None, severity: float = 1.0) -> None:
-        self._random, self._only, self._scale = random, only, 100 / severity
+    def __init__(
+        self, random: Random, *, only: Container[int] | None = None, likelier: Mapping[str, float] | None = None
+    ) -> None:
+        self._random, self._only, self._likelier = random, only, likelier
         self.calm = False
         self.drawn = 0
         self.happened: Counter[str] = Counter()
 
     def draw(self, table: Mapping[str, float]) -> str:
         """The fault that happens now, or nothing."""
-        roll = self._random.random() * self._scale
+        roll = self._random.random() * 100
         if self.calm:
             return ""
         for fault, weight in table.items():
-            roll -= weight
+            roll -= weight if self._likelier is None else weight * self._likelier.get(fault, self._likelier[""])
             if roll < 0:
                 self.drawn += 1
                 if self._only is not None and self.drawn not in self._only:

@@ -20,6 +20,8 @@ class Process:
         self._most = _FEW
         self.at_death: dict[object, Callable[[], None]] = {}
         """What the operating system does for the dead: sockets are closed."""
+        self.at_freezing: dict[object, Callable[[float], None]] = {}
+        """What it does not get to meanwhile, although others do it for it here."""
         self.idle: list[Any] = []
         """Its connections that nobody uses at the moment."""
         self.at_murder: Callable[[], None] = lambda: None
@@ -34,6 +36,8 @@ class Process:
     def freeze(self, seconds: float) -> None:
         """As SIGSTOP does, until SIGCONT."""
         self._frozen_until = max(self._frozen_until, asyncio.get_running_loop().time() + seconds)
+        for act in tuple(self.at_freezing.values()):
+            act(seconds)
 
     async def step_outside(self, seconds: float = 0.0) -> None:
         """Before anything that others could see: takes its time, and never happens in a dead process."""

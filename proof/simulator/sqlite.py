@@ -200,7 +200,8 @@ class Connection(Link):
             await self.statement("COMMIT", self.raw.commit)
 
     async def rollback(self) -> None:
-        self.roll_back()
+        if self.open and self.raw.in_transaction:
+            await self.undo()
 
     async def close(self) -> None:
         self.sever()

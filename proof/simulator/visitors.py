@@ -129,9 +129,9 @@ class Visitor:
             lambda: self._hand_over(bus),
             scheduler.run_once,
             lambda: self._look(store, inbox),
-            lambda: self._decide(store, inbox),
         ]
         odd: list[Callable[[], Awaitable[object]]] = [
+            lambda: self._decide(store, inbox),
             lambda: self._consume_twice(process, inbox),
             lambda: self._hold(inbox),
             lambda: self._spoil(store),

@@ -26,7 +26,7 @@ from postroad.subscriber import Subscriber, SubscriberOptions
 from proof.simulator.broker import Line, Post, as_broker
 from proof.simulator.coverage import Coverage
 from proof.simulator.database import Database
-from proof.simulator.faults import WORLD, Fates
+from proof.simulator.faults import DIRECTED, WORLD, Fates
 from proof.simulator.ledger import violations
 from proof.simulator.process import Process, belonging
 from proof.simulator.time import VirtualLoop
@@ -78,9 +78,8 @@ class World:
         self.random = Random(seed)
         self.busy = coverage is not None or seed % _BUSY == 0
         """Whether strangers come by, rows are spoilt, and people look at things."""
-        # Where deep paths are looked for, some seeds are mild: else nobody would ever get there.
-        severity = 1.0 if coverage is None else (0.1, 0.4, 1.0)[seed % 3]
-        self.fates = Fates(Random(seed + 1), only=only, severity=severity)
+        likelier = DIRECTED[seed % len(DIRECTED)] if coverage is not None else None
+        self.fates = Fates(Random(seed + 1), only=only, likelier=likelier)
         self.trace: list[str] | None = [] if tracing else None
         self.coverage = coverage
         self.doing: dict[asyncio.Task[Any] | None, tuple[str, bool]] = {}
@@ -111,7 +110,7 @@ class World:
         if self.coverage is None:
             return _NOBODY_LOOKS
         step = _Step(self, what, done)
-        if process.alive and not self.fates.calm and self.coverage.wants(what, done):
+        if process.alive and not self.fates.calm and self.coverage.wants(process, what, done):
             with step:
                 process.die()
         return step
@@ -173,7 +172,7 @@ class World:
     async def _storm(self) -> None:
         """Until all is written and enough went wrong."""
         loop = asyncio.get_running_loop()
-        least = _LONG_LOOK if self.coverage else 0.0
+        least = _LONG_LOOK if self.coverage is not None else 0.0
         while loop.time() < _LONGEST_STORM and (
             self.fates.drawn < LEAST_FAULTS or self.writer.done < TRANSACTIONS or loop.time() < least
         ):
@@ -204,10 +203,10 @@ class World:
             return "something to hand to the bus"
         waiting = self._database.ask(
             "SELECT count(*) FROM postroad_inbox"
-            " WHERE consumer_group = 'desk' AND (status = 0 OR next_retry_at IS NOT NULL)"
+            " WHERE consumer_group <> 'hand' AND message IS NOT NULL AND (status = 0 OR next_retry_at IS NOT NULL)"
         )[0][0]
         if waiting:
-            return f"{waiting} letters at the desk"
+            return f"{waiting} records that nobody but the scheduler will try again"
         for subscription in TOPOLOGY.subscriptions:
             depth = await self.post.broker.depth(subscription.name)
             if depth.messages:
@@ -241,7 +240,7 @@ class World:
     def _born(self, name: str) -> Process:
         self._lives[name] += 1
         process = self._alive[name] = Process(f"{name}.{self._lives[name]}")
-        if self.coverage:
+        if self.coverage is not None:
             process.at_murder = partial(self.coverage.witness, process, self.doing)
         self.tell(process.name, "starts")
         return process

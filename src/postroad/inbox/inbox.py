@@ -99,7 +99,7 @@ class Inbox(Records):
         """The right to handle a message, or why not. With `revive`, also one that had failed for good."""
         columns, kept = columns_of(message), pack(message) if keep_message else None
         async with self.store.transaction() as connection:
-            await self.store.execute(connection, "inbox_open", group=group, message=kept, **columns)
+            await self.store.execute(connection, "inbox_open", group=group, message=kept, kept=keep_message, **columns)
             found = await self.store.execute(connection, "inbox_lock", group=group, event_id=message.id)
             row = found.rows[0]
             record = record_of(row, self.store)

@@ -13,11 +13,12 @@ SELECT :group, UNHEX(REPLACE(m.event_id, '-', '')), m.tenant_id, m.event_type, m
                       AND w.waiting_key = m.ordering_key COLLATE utf8mb4_bin AND w.version < m.version);
 
 -- name: inbox_open
--- A record that nobody holds, unless there is one; `inbox_take` follows.
+-- A record that nobody holds, unless there is one; `inbox_take` follows. Where no broker keeps the order of a key,
+-- its later events wait from now on, and not only after a failure: whoever begins with it may die.
 INSERT INTO {inbox} (consumer_group, event_id, tenant_id, event_type, topic, ordering_key, version, status,
-                     received_at, locked_until, message)
+                     received_at, locked_until, waiting_key, message)
 VALUES (:group, :event_id, :tenant_id, :event_type, :topic, :ordering_key, :version, 0,
-        UTC_TIMESTAMP(6), UTC_TIMESTAMP(6), :message)
+        UTC_TIMESTAMP(6), UTC_TIMESTAMP(6), CASE WHEN :kept THEN :ordering_key END, :message)
 ON DUPLICATE KEY UPDATE event_id = event_id;
 
 -- name: inbox_lock

@@ -11,11 +11,12 @@ SELECT CAST(:group AS varchar), m.event_id, m.tenant_id, m.event_type, m.topic, 
 ON CONFLICT (consumer_group, event_id) DO NOTHING;
 
 -- name: inbox_open
--- A record that nobody holds, unless there is one; `inbox_take` follows.
+-- A record that nobody holds, unless there is one; `inbox_take` follows. Where no broker keeps the order of a key,
+-- its later events wait from now on, and not only after a failure: whoever begins with it may die.
 INSERT INTO {inbox} (consumer_group, event_id, tenant_id, event_type, topic, ordering_key, version, status,
-                     received_at, locked_until, message)
+                     received_at, locked_until, waiting_key, message)
 VALUES (:group, :event_id, :tenant_id, :event_type, :topic, :ordering_key, :version, 0,
-        clock_timestamp(), clock_timestamp(), :message)
+        clock_timestamp(), clock_timestamp(), CASE WHEN CAST(:kept AS boolean) THEN CAST(:ordering_key AS text) END, :message)
 ON CONFLICT (consumer_group, event_id) DO NOTHING;
 
 -- name: inbox_lock

@@ -10,11 +10,12 @@ SELECT :group, m.value ->> 'event_id', m.value ->> 'tenant_id', m.value ->> 'eve
 ON CONFLICT (consumer_group, event_id) DO NOTHING;
 
 -- name: inbox_open
--- A record that nobody holds, unless there is one; `inbox_take` follows.
+-- A record that nobody holds, unless there is one; `inbox_take` follows. Where no broker keeps the order of a key,
+-- its later events wait from now on, and not only after a failure: whoever begins with it may die.
 INSERT INTO {inbox} (consumer_group, event_id, tenant_id, event_type, topic, ordering_key, version, status,
-                     received_at, locked_until, message)
+                     received_at, locked_until, waiting_key, message)
 VALUES (:group, :event_id, :tenant_id, :event_type, :topic, :ordering_key, :version, 0,
-        postroad_now(), postroad_now(), :message)
+        postroad_now(), postroad_now(), CASE WHEN :kept THEN :ordering_key END, :message)
 ON CONFLICT (consumer_group, event_id) DO NOTHING;
 
 -- name: inbox_lock
