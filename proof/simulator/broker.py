@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from proof.simulator.world import World
 
 T = TypeVar("T")
+_NONE = Flow(messages=0)
 
 
 class Post:
@@ -126,11 +127,14 @@ class Line:
 
         async def neglect() -> None:
             post.broker._leases.drop(receiver._id)
+            room, receiver._flow = receiver._flow, _NONE
             await post.process.clock.sleep(seconds)
+            receiver._flow = room
+            receiver._wake.set()
             if not receiver.closed and receiver._id not in post.broker._leases._deadlines:
                 post.broker._leases.keep(receiver._id, receiver.found.subscription.ack_deadline)
 
-        if not receiver.closed:
+        if not receiver.closed and receiver._flow is not _NONE:
             post.process.spawn(neglect())
 
     async def apply(self, topology: Topology) -> Sequence[Change]:

@@ -81,6 +81,9 @@ def _lines_of(node: ast.AST) -> list[int]:
     return [node.iter.lineno] if isinstance(node, ast.AsyncFor) else []
 
 
+_FEW = 16
+
+
 class Coverage:
     def __init__(self) -> None:
         self.killed: set[Kill] = set()
@@ -89,7 +92,7 @@ class Coverage:
 
     def wants(self, process: Process, what: str, done: bool) -> bool:
         """Whether a kill right here would be a new one, for the task at work or for one that waits for nobody outside."""
-        stands: set[Site | str] = {*_running(), what}
+        stands: set[Site | str] = {*_running(), _kind(what)}
         here = {Kill(where, _phase(done)) for where in stands}
         self.seen |= here
         return not here <= self.killed or any(
@@ -99,12 +102,18 @@ class Coverage:
             for where in _waiting(task.get_coro())
         )
 
+    def in_between(self) -> bool:
+        """Whether the task at work knows something that others may make untrue before it acts on it: somebody who
+        freezes here finds out. Asked for when little else is left to find."""
+        stands = {site.function for site in _running() if site.file == "inbox/inbox.py"}
+        return bool(stands & {"attempt", "mark_failed"}) and len(self.missing()) <= _FEW
+
     def witness(self, process: Process, doing: dict[asyncio.Task[Any] | None, tuple[str, bool]]) -> None:
         """The moment of a kill: where its tasks stand."""
         for task in process.under_way():
             what, done = doing.get(task, ("", False))
             stands: set[Site | str] = {*(_running() if task is asyncio.current_task() else _waiting(task.get_coro()))}
-            kills = {Kill(where, _phase(done)) for where in (stands | {what} if what else stands)}
+            kills = {Kill(where, _phase(done)) for where in (stands | {_kind(what)} if what else stands)}
             if task not in doing:
                 kills |= {Kill(where, "after") for where, _ in kills}
             self.killed |= kills
@@ -114,6 +123,11 @@ class Coverage:
         wanted = {Kill(site, phase) for site in sites() for phase in ("before", "after")}
         wanted |= {kill for kill in self.seen if isinstance(kill.where, str)}
         return sorted(wanted - self.killed, key=str)
+
+
+def _kind(what: str) -> str:
+    """Of a step, without how many it is about."""
+    return what.rstrip("0123456789 ")
 
 
 def _phase(done: bool) -> str:

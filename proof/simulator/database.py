@@ -31,6 +31,9 @@ class Database(Protocol):
     def ask(self, sql: str) -> list[Any]:
         """As somebody whom nothing happens to."""
 
+    def forget(self, store: "Store") -> None:
+        """The connections that the store keeps for later: they were those of a process that is no more."""
+
     def reset(self) -> None:
         """As if nothing had ever been written."""
 
@@ -85,7 +88,7 @@ class Link(ABC):
         process.require_life()
         is_commit = sql == "COMMIT"
         what = sql if sql in _AS_IT_IS else name.get() or " ".join(sql.split()[:3])
-        fault = world.fates.draw(COMMIT if is_commit else STATEMENT)
+        fault = world.fates.draw(COMMIT if is_commit else STATEMENT) or world.aimed(what)
         with world.reaching(process, what, fault):
             await process.step_outside(world.fates.latency())
             if is_commit and fault in ("refused", "busy", "strange"):

@@ -27,7 +27,13 @@ class Simulator:
 
 
 @contextmanager
-def simulator() -> Iterator[Simulator]:
+def simulator(store: str = "sqlite") -> Iterator[Simulator]:
+    if store == "postgresql":
+        from proof.simulator.postgresql import fresh_database  # needs the driver
+
+        with fresh_database(os.environ["POSTROAD_TEST_POSTGRESQL_URL"], TABLES) as database:
+            yield Simulator(database)
+        return
     # In memory where the machine offers it: nothing here needs to survive.
     shared_memory = "/dev/shm"
     with tempfile.TemporaryDirectory(dir=shared_memory if os.access(shared_memory, os.W_OK) else None) as folder:

@@ -66,9 +66,12 @@ class SQLiteFile:
     def ask(self, sql: str) -> list[Any]:
         return self._admin.execute(sql).fetchall()
 
+    def forget(self, store: Store) -> None:
+        store._engine.sync_engine.dispose(close=False)
+
     def reset(self) -> None:
         for store in self._stores:
-            store._engine.sync_engine.dispose(close=False)
+            self.forget(store)
         self._admin.execute("BEGIN IMMEDIATE")
         for table in self._tables:
             self._admin.execute(f'DELETE FROM main."{table}"')

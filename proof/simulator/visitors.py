@@ -122,7 +122,7 @@ class Visitor:
         return len(self.handed) >= LETTERS
 
     async def run(self, process: Process, store: Store) -> None:
-        inbox = Inbox(store, clock=process.clock, randomness=self._random, worker_name=process.name)
+        inbox = without_thread(Inbox(store, clock=process.clock, randomness=self._random, worker_name=process.name))
         bus = Bus(inbox, self._registry, options=_KEPT)
         scheduler = RetryScheduler(inbox, bus, _KEPT)
         acts: list[Callable[[], Awaitable[object]]] = [
@@ -240,6 +240,12 @@ class Visitor:
                 },
             )
             await session.commit()
+
+
+def without_thread(inbox: Inbox) -> Inbox:
+    """Leases are not renewed while a handler runs: there is one thread here. More of them are lost, then."""
+    inbox._keeper._needed = False
+    return inbox
 
 
 async def tidy(store: Store) -> None:

@@ -28,7 +28,7 @@ TABLES = (
     " version INTEGER)",
 )
 ACCOUNTS = ("ada", "bob", "cy")
-TRANSACTIONS = 3
+TRANSACTIONS, MANY_TRANSACTIONS = 3, 6
 
 
 @event("sim.booking.made", topic="sim.booking.events", aggregate="account", key="account")
@@ -53,19 +53,24 @@ class Writer:
 
     def __init__(self, world: "World", random: Random) -> None:
         self._world, self._random = world, random
-        self.done = 0
+        self._transactions = TRANSACTIONS if world.coverage is None else MANY_TRANSACTIONS
+        self._done = 0
         """Transactions that are over, one way or the other; the next life goes on from here."""
 
+    @property
+    def finished(self) -> bool:
+        return self._done >= self._transactions
+
     async def run(self, process: Process, outbox: Outbox) -> None:
-        while self.done < TRANSACTIONS:
+        while not self.finished:
             try:
-                await self._transact(outbox, self.done)
+                await self._transact(outbox, self._done)
             except IntegrityError:
                 pass  # it was committed, although we were told otherwise
             except (StoreError, SQLAlchemyError):
                 await process.clock.sleep(self._random.random() * 0.3)
                 continue
-            self.done += 1
+            self._done += 1
             await process.clock.sleep(self._random.random() * 0.8)
 
     async def _transact(self, outbox: Outbox, number: int) -> None:

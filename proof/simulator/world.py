@@ -29,9 +29,9 @@ from proof.simulator.database import Database
 from proof.simulator.faults import DIRECTED, WORLD, Fates
 from proof.simulator.ledger import violations
 from proof.simulator.process import Process, belonging
-from proof.simulator.time import VirtualLoop
-from proof.simulator.visitors import Stranger, Visitor, also_handle, tidy
-from proof.simulator.workload import TRANSACTIONS, Writer, handlers
+from proof.simulator.time import LoopClock, VirtualLoop
+from proof.simulator.visitors import Stranger, Visitor, also_handle, tidy, without_thread
+from proof.simulator.workload import Writer, handlers
 
 LEAST_FAULTS = 50
 LEASE = 2.0
@@ -84,6 +84,8 @@ class World:
         self.coverage = coverage
         self.doing: dict[asyncio.Task[Any] | None, tuple[str, bool]] = {}
         """What each task is about to do outside, or has done there without knowing it yet."""
+        self.clock = LoopClock()
+        """The one that is right."""
         self._database = database
         self._server = database.serve(self)
         self.writer_store = database.stores[2]
@@ -121,7 +123,13 @@ class World:
 
     def freeze_seconds(self) -> float:
         """Longer than any lease."""
-        return LEASE * (1.1 + self.random.random())
+        return LEASE * (1.3 + self.random.random())
+
+    def aimed(self, what: str) -> str:
+        """A fault for a place that chance finds too rarely."""
+        if self.coverage is None or self.fates.calm or what != "BEGIN IMMEDIATE" or not self.coverage.in_between():
+            return ""
+        return "frozen" if self.random.random() < 0.5 else ""
 
     # -- one run ------------------------------------------------------------------------------------------
 
@@ -174,7 +182,7 @@ class World:
         loop = asyncio.get_running_loop()
         least = _LONG_LOOK if self.coverage is not None else 0.0
         while loop.time() < _LONGEST_STORM and (
-            self.fates.drawn < LEAST_FAULTS or self.writer.done < TRANSACTIONS or loop.time() < least
+            self.fates.drawn < LEAST_FAULTS or not self.writer.finished or loop.time() < least
         ):
             await self.post.process.clock.sleep(0.2)
 
@@ -194,7 +202,7 @@ class World:
             pause = min(pause * 1.5, 20)
 
     async def _unfinished(self) -> str:
-        if self.writer.done < TRANSACTIONS:
+        if not self.writer.finished:
             return "something to write"
         unsent = self._database.ask("SELECT count(*) FROM postroad_outbox WHERE state NOT IN ('SENT', 'SKIPPED')")[0][0]
         if unsent:
@@ -260,7 +268,7 @@ class World:
         finally:
             process.kill()
             await process.buried()
-            store._engine.sync_engine.dispose(close=False)
+            self._database.forget(store)
         if killed:
             self.tell(process.name, "was killed")
             await asyncio.sleep(self.random.random())
@@ -271,7 +279,7 @@ class World:
         chance = Random(self._seed_of(process))
         line = as_broker(Line(self.post, process))
         outbox = Outbox(store, "sim", clock=process.clock, randomness=chance)
-        inbox = Inbox(store, clock=process.clock, randomness=chance)
+        inbox = without_thread(Inbox(store, clock=process.clock, randomness=chance))
         registry, upcasters = self.registry, Upcasters()
         self.outboxes[process] = outbox
         relay = Relay(
