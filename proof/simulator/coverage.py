@@ -106,7 +106,7 @@ class Coverage:
         """Whether the task at work knows something that others may make untrue before it acts on it: somebody who
         freezes here finds out. Asked for when little else is left to find."""
         stands = {site.function for site in _running() if site.file == "inbox/inbox.py"}
-        return bool(stands & {"attempt", "mark_failed"}) and len(self.missing()) <= _FEW
+        return bool(stands & {"attempt", "mark_failed"}) and len(self._missing()) <= _FEW
 
     def witness(self, process: Process, doing: dict[asyncio.Task[Any] | None, tuple[str, bool]]) -> None:
         """The moment of a kill: where its tasks stand."""
@@ -119,10 +119,26 @@ class Coverage:
             self.killed |= kills
             self.seen |= kills
 
+    @property
+    def tried(self) -> int:
+        return len(self.killed)
+
     def missing(self) -> list[Kill]:
-        wanted = {Kill(site, phase) for site in sites() for phase in ("before", "after")}
-        wanted |= {kill for kill in self.seen if isinstance(kill.where, str)}
-        return sorted(wanted - self.killed, key=str)
+        return sorted(self._missing(), key=str)
+
+    def _missing(self) -> set[Kill]:
+        return (_wanted() | {kill for kill in self.seen if isinstance(kill.where, str)}) - self.killed
+
+
+@cache
+def _wanted() -> frozenset[Kill]:
+    return frozenset(Kill(site, phase) for site in sites() for phase in ("before", "after"))
+
+
+def excluded() -> list[tuple[str, str]]:
+    """What is not among the crash points, and why."""
+    lines = [(f"{file}: {words}", reason) for (file, words), reason in UNREACHABLE.items()]
+    return [*ELSEWHERE.items(), *lines]
 
 
 def _kind(what: str) -> str:

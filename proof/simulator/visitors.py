@@ -31,7 +31,7 @@ from proof.simulator.workload import Made, failing, note
 if TYPE_CHECKING:
     from proof.simulator.world import World
 
-LETTERS = 6
+LETTERS, MANY_LETTERS = 6, 16
 """That the program hands to its bus."""
 _OUTBOXES = (DEFAULT_OUTBOX,)
 _KEPT = ConsumeOptions(lock_ttl=2.0, base_backoff=0.2, max_backoff=2.0, keep_message=True)
@@ -51,18 +51,25 @@ class Remark(msgspec.Struct, frozen=True):
     place: str
 
 
-def also_handle(registry: Registry) -> None:
+def also_handle(world: "World", registry: Registry) -> None:
     async def take(event: Aside, session: AsyncSession) -> None:
         if event.dreadful:
             raise PoisonError("nobody can do anything with this")
         if event.place.endswith("9"):
             raise BusinessError("not here")
+        await hesitate(world)
 
     async def take_remark(event: Remark, session: AsyncSession) -> None:
         return None
 
     registry.add("plain", Aside, take)
+    registry.add("picky", Aside, take, commit_every=3)
     registry.add("plain", Remark, take_remark)
+
+
+async def hesitate(world: "World") -> None:
+    if not world.fates.calm and world.random.random() < 0.4:
+        raise ValueError("not in the mood")
 
 
 class Stranger:
@@ -70,6 +77,8 @@ class Stranger:
 
     def __init__(self, world: "World") -> None:
         self._world, self._number = world, 0
+        self.asides: list[Message] = []
+        """The last ones."""
 
     async def run(self) -> None:
         while not self._world.fates.calm:
@@ -89,6 +98,7 @@ class Stranger:
             _message("sim.never.declared", -number, b"{}"),
             msgspec.structs.replace(_message("sim.aside.made", number, b"{}"), id="not an id"),
         ]
+        self.asides = [*self.asides[-2:], aside]
         return [aside, poison[number % 6], poison[(number * 5 + 1) % 6]]
 
 
@@ -119,7 +129,7 @@ class Visitor:
 
     @property
     def done(self) -> bool:
-        return len(self.handed) >= LETTERS
+        return len(self.handed) >= (LETTERS if self._world.coverage is None else MANY_LETTERS)
 
     async def run(self, process: Process, store: Store) -> None:
         inbox = without_thread(Inbox(store, clock=process.clock, randomness=self._random, worker_name=process.name))
@@ -132,6 +142,8 @@ class Visitor:
         ]
         odd: list[Callable[[], Awaitable[object]]] = [
             lambda: self._decide(store, inbox),
+            lambda: self._meddle(inbox),
+            lambda: self._meddle(inbox),
             lambda: self._consume_twice(process, inbox),
             lambda: self._hold(inbox),
             lambda: self._spoil(store),
@@ -177,6 +189,18 @@ class Visitor:
             await inbox.consume("hand", message, handle, _PATIENT)
 
         await asyncio.gather(*(process.spawn(consume()) for _ in range(2)), return_exceptions=True)
+
+    async def _meddle(self, inbox: Inbox) -> None:
+        """Handles what a subscriber of the same group may be handling too."""
+
+        async def handle(message: Message, session: AsyncSession) -> None:
+            await hesitate(self._world)
+
+        for aside in self._world.stranger.asides:
+            try:
+                await inbox.consume(self._random.choice(("plain", "picky")), aside, handle, _KEPT)
+            except ValueError:
+                pass
 
     async def _hold(self, inbox: Inbox) -> None:
         self._tries += 1

@@ -91,9 +91,9 @@ class World:
         self.writer_store = database.stores[2]
         self.writer = Writer(self, Random(seed + 2))
         self.registry = handlers(self)
-        self._stranger, self.visitor = Stranger(self), Visitor(self, Random(seed + 3))
+        self.stranger, self.visitor = Stranger(self), Visitor(self, Random(seed + 3))
         if self.busy:
-            also_handle(self.registry)
+            also_handle(self, self.registry)
         self.outboxes: dict[Process, Outbox] = {}
         self._lives: Counter[str] = Counter()
         self._alive: dict[str, Process] = {}
@@ -160,7 +160,7 @@ class World:
         slots.append(asyncio.create_task(self._keep_writing()))
         if self.busy:
             slots.append(asyncio.create_task(self._keep_visiting()))
-            slots.append(asyncio.create_task(self._stranger.run()))
+            slots.append(asyncio.create_task(self.stranger.run()))
         weather = asyncio.create_task(self._weather())
         try:
             await self._storm()
