@@ -73,6 +73,8 @@ class Line:
         world = self.post.world
         self.process.require_life()
         fault = world.fates.draw(SEND)
+        if world.coverage is not None and not world.fates.calm and len({m.topic for m in batch}) > 1:
+            fault = "fails" if world.random.random() < 0.7 else fault  # for several topics at once, which is rare
         cut = world.random.randrange(len(batch)) if fault in ("lost", "unconfirmed", "refused") else len(batch)
         what = f"send {len(batch)}"
         with world.reaching(self.process, what, fault):

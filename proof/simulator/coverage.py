@@ -91,7 +91,7 @@ class Coverage:
         """Where somebody stood, killed or not."""
 
     def wants(self, process: Process, what: str, done: bool) -> bool:
-        """Whether a kill right here would be a new one, for the task at work or for one that waits for nobody outside."""
+        """Whether a kill right here would be a new one: for the task at work, or for another that waits."""
         stands: set[Site | str] = {*_running(), _kind(what)}
         here = {Kill(where, _phase(done)) for where in stands}
         self.seen |= here
@@ -105,8 +105,9 @@ class Coverage:
     def in_between(self) -> bool:
         """Whether the task at work knows something that others may make untrue before it acts on it: somebody who
         freezes here finds out. Asked for when little else is left to find."""
-        stands = {site.function for site in _running() if site.file == "inbox/inbox.py"}
-        return bool(stands & {"attempt", "mark_failed"}) and len(self._missing()) <= _FEW
+        stands = {(site.file, site.function) for site in _running()}
+        between = {("subscriber/handling.py", "_again"), ("subscriber/handling.py", "_failed")} & stands
+        return bool(between) and len(self._missing()) <= _FEW
 
     def witness(self, process: Process, doing: dict[asyncio.Task[Any] | None, tuple[str, bool]]) -> None:
         """The moment of a kill: where its tasks stand."""
@@ -126,7 +127,7 @@ class Coverage:
     def missing(self) -> list[Kill]:
         return sorted(self._missing(), key=str)
 
-    def _missing(self) -> set[Kill]:
+    def _missing(self) -> frozenset[Kill]:
         return (_wanted() | {kill for kill in self.seen if isinstance(kill.where, str)}) - self.killed
 
 

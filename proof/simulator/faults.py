@@ -16,7 +16,16 @@ STATEMENT: Final = {
     "strange": 0.3,
 }
 COMMIT: Final = STATEMENT | {"killed before": 4.5, "killed after": 4.5, "cut before": 6.0, "cut after": 6.0}
-SEND: Final = {"killed before": 16, "killed after": 16, "lost": 12, "unconfirmed": 16, "refused": 12, "fails": 6, "slow": 6, "frozen": 6}
+SEND: Final = {
+    "killed before": 16,
+    "killed after": 16,
+    "lost": 12,
+    "unconfirmed": 16,
+    "refused": 12,
+    "fails": 6,
+    "slow": 6,
+    "frozen": 6,
+}
 RECEIVE: Final = {"killed after": 5, "twice": 30, "late": 15}
 VERDICT: Final = {"killed before": 6, "killed after": 6, "lost": 15, "out of reach": 10, "unanswered": 12, "frozen": 3}
 HANDLER: Final = {"fails before": 15, "fails after": 15, "killed": 8, "slow": 6}
@@ -26,7 +35,7 @@ WORLD: Final = {"broker away": 25, "database away": 15, "clock jumps": 25, "stop
 DIRECTED: Final[tuple[Mapping[str, float], ...]] = (
     {"": 0.1, "frozen": 12, "fails before": 3, "fails after": 3, "killed": 0},
     {"": 0.1, "slow": 6, "stopped": 3, "killed": 0},
-    {"": 0.1, "fails": 8, "lost": 3, "twice": 2},
+    {"": 0.1, "fails": 4, "refused": 2, "lost": 3, "twice": 2},
     {"": 0.4},
     {"": 1.0},
 )

@@ -81,7 +81,7 @@ class PostgreSQLDatabase:
         return connection
 
     def ask(self, sql: str) -> list[Any]:
-        return self._admin.execute(sql).fetchall()  # type: ignore[arg-type]
+        return self._admin.execute(sql).fetchall()
 
     def forget(self, store: Store) -> None:
         store._engine.sync_engine.dispose(close=False)
@@ -135,7 +135,7 @@ class Connection(Link):
         if sql == "COMMIT" or "SAVEPOINT" in sql:
             return work()
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + _LONGEST_LOCK
+        deadline, pause = loop.time() + _LONGEST_LOCK, _LOCK_PAUSE
         while True:
             self._tell_the_time()
             if not self.raw.autocommit:
@@ -154,7 +154,8 @@ class Connection(Link):
                 elif not sql.lstrip().upper().startswith(("SELECT", "WITH", "SET")):
                     self.server.committed()
                 return result
-            await self.process.step_outside(_LOCK_PAUSE)
+            await self.process.step_outside(pause)
+            pause = min(pause * 2, 0.5)
             if not self.open:
                 raise self.broken_off()
 
@@ -166,7 +167,7 @@ class Connection(Link):
 
     def _plain(self, sql: str) -> None:
         if self.raw.info.transaction_status != TransactionStatus.INERROR or sql.startswith("ROLLBACK"):
-            self.raw.execute(sql, prepare=False)  # type: ignore[arg-type]
+            self.raw.execute(sql, prepare=False)
 
     def roll_back(self) -> None:
         if self.in_transaction:

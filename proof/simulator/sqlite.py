@@ -60,7 +60,7 @@ class SQLiteFile:
         connection.create_function("postroad_in", 1, self._in, deterministic=True)
         return connection
 
-    def _in(self, seconds: float = 0.0) -> object:
+    def _in(self, seconds: float = 0.0) -> Any:
         return self._stores[0].time_in(self.clock.now() + timedelta(seconds=seconds))
 
     def ask(self, sql: str) -> list[Any]:

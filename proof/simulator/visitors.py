@@ -55,7 +55,7 @@ def also_handle(world: "World", registry: Registry) -> None:
     async def take(event: Aside, session: AsyncSession) -> None:
         if event.dreadful:
             raise PoisonError("nobody can do anything with this")
-        if event.place.endswith("9"):
+        if event.place.endswith(("3", "9")):
             raise BusinessError("not here")
         await hesitate(world)
 
@@ -142,8 +142,8 @@ class Visitor:
         ]
         odd: list[Callable[[], Awaitable[object]]] = [
             lambda: self._decide(store, inbox),
-            lambda: self._meddle(inbox),
-            lambda: self._meddle(inbox),
+            lambda: self._meddle(process, inbox),
+            lambda: self._meddle(process, inbox),
             lambda: self._consume_twice(process, inbox),
             lambda: self._hold(inbox),
             lambda: self._spoil(store),
@@ -190,17 +190,18 @@ class Visitor:
 
         await asyncio.gather(*(process.spawn(consume()) for _ in range(2)), return_exceptions=True)
 
-    async def _meddle(self, inbox: Inbox) -> None:
+    async def _meddle(self, process: Process, inbox: Inbox) -> None:
         """Handles what a subscriber of the same group may be handling too."""
 
         async def handle(message: Message, session: AsyncSession) -> None:
             await hesitate(self._world)
 
-        for aside in self._world.stranger.asides:
-            try:
-                await inbox.consume(self._random.choice(("plain", "picky")), aside, handle, _KEPT)
-            except ValueError:
-                pass
+        meddling = [
+            process.spawn(inbox.consume(group, aside, handle, _KEPT))
+            for group in ("plain", "picky")
+            for aside in self._world.stranger.asides
+        ]
+        await asyncio.gather(*meddling, return_exceptions=True)
 
     async def _hold(self, inbox: Inbox) -> None:
         self._tries += 1

@@ -123,7 +123,7 @@ class World:
 
     def freeze_seconds(self) -> float:
         """Longer than any lease."""
-        return LEASE * (1.3 + self.random.random())
+        return LEASE * (1.3 + self.random.random() * (1 if self.coverage is None else 2))
 
     def aimed(self, what: str) -> str:
         """A fault for a place that chance finds too rarely."""

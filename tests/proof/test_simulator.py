@@ -18,14 +18,15 @@ from postroad.relay.breaker import Breaker
 from postroad.subscriber.handling import Handling
 from proof.simulator.runs import Simulator, simulator
 from proof.simulator.shrink import shrink
+from tests.support.components import address
 
 ROOT = Path(__file__).parents[2]
 SEEDS = int(os.environ.get("POSTROAD_SIMULATOR_SEEDS", "240"))
 
 
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+def run(*arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "proof.simulator", *map(str, arguments)]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT)))}
+    environment = os.environ | variables | {"PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT)))}
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
@@ -37,6 +38,22 @@ def test_no_seed_breaks_a_promise(tmp_path: Path) -> None:
     assert figures["seeds"] == SEEDS
     assert figures["fewest faults of a seed"] >= 50
     assert len(figures["by kind"]) >= 17
+
+
+@pytest.mark.timeout(600)
+def test_on_postgresql_no_seed_breaks_a_promise_either(tmp_path: Path) -> None:
+    server = {"POSTROAD_TEST_POSTGRESQL_URL": address("postgresql")}
+    done = run("--store", "postgresql", "--seeds", 20, "--jobs", 1, "--json", tmp_path / "figures.json", **server)
+    assert done.returncode == 0, done.stdout
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert figures["fewest faults of a seed"] >= 50
+
+
+def test_on_postgresql_too_the_same_seed_is_the_same_story() -> None:
+    server = {"POSTROAD_TEST_POSTGRESQL_URL": address("postgresql")}
+    first, second = (run("--store", "postgresql", "--seed", 5, "--trace", **server) for _ in range(2))
+    assert first.returncode == 0
+    assert first.stdout == second.stdout
 
 
 def test_the_same_seed_is_the_same_story_byte_for_byte() -> None:

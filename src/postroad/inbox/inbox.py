@@ -233,7 +233,9 @@ class Inbox(Records):
         except SQLAlchemyError as error:
             # Not as it is: the handler's own errors look the same, and those are in the record.
             cause = describe(getattr(error, "orig", None) or error)
-            raise StoreError(f"{self.store.address} could not record {message.id} ({cause}). Deliver it again.") from error
+            raise StoreError(
+                f"{self.store.address} could not record {message.id} ({cause}). Deliver it again."
+            ) from error
         if acquired.lease is None:
             return await self._answer(group, message, acquired, options)
         try:

@@ -92,7 +92,9 @@ class Subscriber:
             except (BrokerUnavailable, StoreError, SQLAlchemyError) as error:
                 # Whatever the database says: the messages are still there, and giving up would help nobody.
                 if self._occasionally(topic):
-                    told = error if isinstance(error, PostroadError) else describe(getattr(error, "orig", None) or error)
+                    told = (
+                        error if isinstance(error, PostroadError) else describe(getattr(error, "orig", None) or error)
+                    )
                     _log.warning("group %s cannot receive from %s: %s", self.group, topic, told)
                 await self._clock.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
