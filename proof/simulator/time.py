@@ -60,21 +60,21 @@ class VirtualLoop(asyncio.SelectorEventLoop):
                 except Exception as error:
                     self.call_exception_handler({"message": f"{callback!r} failed", "exception": error})
 
-    def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> Any:
+    def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> Any:  # type: ignore[override]
         call = _Call((callback, args, context or copy_context()))
         self._ready.append(call)
         return call
 
-    def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> Any:
+    def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> Any:  # type: ignore[override]
         call = _Call((callback, args, context or copy_context()))
         # The number decides between alarms of the same moment.
         heapq.heappush(self._scheduled, (when, next(self._numbers), call))
         return call
 
-    def call_later(self, delay: float, callback: Any, *args: Any, context: Context | None = None) -> Any:
+    def call_later(self, delay: float, callback: Any, *args: Any, context: Context | None = None) -> Any:  # type: ignore[override]
         return self.call_at(self._elapsed + delay, callback, *args, context=context)
 
-    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Context | None = None) -> Any:
+    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Context | None = None) -> Any:  # type: ignore[override]
         """There are no other threads."""
         return self.call_soon(callback, *args, context=context)
 
