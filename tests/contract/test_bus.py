@@ -114,6 +114,21 @@ async def test_what_a_killed_process_had_begun_is_run_by_the_scheduler(database_
         assert await b.effects() == ["stock 3"]
 
 
+@pytest.mark.spec("T9")
+async def test_what_is_published_behind_something_that_was_only_begun_waits_for_it(database_url: str) -> None:
+    """Whoever began with it may be dead: its key must not go on without it."""
+    async with bench(database_url) as b:
+        bus, shaky = made(b)
+        shaky.well = True
+        first, second = placed(1), placed(2)
+        await b.inbox.try_acquire("INVENTORY", first, 0.0, keep_message=True)
+        await bus.publish(second)
+        assert shaky.calls == 0
+        while await RetryScheduler(b.inbox, bus).run_once():
+            await b.make_due(second)
+        assert await b.effects() == ["mail 2", "stock 1", "stock 2"]
+
+
 async def test_the_scheduler_leaves_groups_of_other_processes_alone(sqlite_url: str) -> None:
     async with bench(sqlite_url) as b:
         bus, _ = made(b)
