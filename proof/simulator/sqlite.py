@@ -283,6 +283,8 @@ class SimulatedSQLite(driver.SQLite):
     def _as_list(self, values: tuple[Any, ...]) -> object:
         return super().list_in(list(values))
 
+    read, change = Store.read, Store.change  # on this way, and not on one of their own
+
     # Sessions go through SQLAlchemy, whose adapter is most of what a step costs; what needs none does without.
 
     def transaction(self) -> Any:

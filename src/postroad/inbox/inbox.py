@@ -228,16 +228,10 @@ class Inbox(Records):
         and StoreError if nothing could be recorded: then deliver it again.
         """
         options = options or ConsumeOptions()
-        try:
+        with self._recording(message):
             acquired = await self.try_acquire(group, message, options.lock_ttl, keep_message=options.keep_message)
-        except SQLAlchemyError as error:
-            # Not as it is: the handler's own errors look the same, and those are in the record.
-            cause = describe(getattr(error, "orig", None) or error)
-            raise StoreError(
-                f"{self.store.address} could not record {message.id} ({cause}). Deliver it again."
-            ) from error
-        if acquired.lease is None:
-            return await self._answer(group, message, acquired, options)
+            if acquired.lease is None:
+                return await self._answer(group, message, acquired, options)
         try:
             await self.attempt(acquired.lease, lambda session: handler(message, session), options.lock_ttl)
         except (LeaseLost, StoreError):
