@@ -1,0 +1,214 @@
+"""Which tests could notice a mistake: those that ran its line, or its statement, when all was well."""
+
+import hashlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from proof.mutation.mutants import ROOT, SOURCE, Mutant
+
+RECORD: Final = ROOT / "build" / "mutation" / "tests.json"
+TESTS: Final = (
+    "tests/contract/test_*.py",
+    "tests/upgrade/test_*.py",
+    "tests/journeys/test_consuming*.py",
+    "tests/journeys/test_running.py",
+    "tests/unit/test_*wake*.py",
+    "tests/unit/test_outbox*.py",
+    "tests/unit/test_relay*.py",
+    "tests/unit/test_inbox*.py",
+    "tests/unit/test_stores*.py",
+    "tests/unit/test_open_store.py",
+    "tests/unit/test_sqlite_errors.py",
+    "tests/unit/test_naming.py",
+)
+"""Not those that only start other processes: a mistake is planted in this one."""
+OPTIONS: Final = ("-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "timeout=0")
+_SERVERS: Final = {"postgresql": "postgresql", "mysql": "mariadb"}
+
+
+def test_files() -> list[str]:
+    return [path.relative_to(ROOT).as_posix() for pattern in TESTS for path in sorted(ROOT.glob(pattern))]
+
+
+class Cover:
+    """What each test ran, and how long it took."""
+
+    def __init__(self, record: dict[str, Any]) -> None:
+        self.tests: dict[str, Any] = {}
+        for of_file in record["files"].values():
+            self.tests |= of_file["tests"]
+        self.loading = {file: set(lines) for file, lines in record["loading"].items()}
+
+    def is_loaded_with(self, mutant: Mutant) -> bool:
+        """Whether the line runs when modules are loaded, so that a change afterwards would come too late."""
+        if mutant.is_sql:
+            return False
+        return not mutant.function or bool(self.loading.get(mutant.file, set()) & set(_lines(mutant)))
+
+    def tests_for(self, mutant: Mutant, budget: float) -> list[str]:
+        """Fastest first, and on SQLite first where the code serves all stores; as many as the budget allows."""
+        return _within(budget, sorted(self._running(mutant), key=lambda test: self._rank(mutant, test)), self.seconds)
+
+    def seconds(self, test: str) -> float:
+        return float(self.tests[test]["seconds"])
+
+    def _rank(self, mutant: Mutant, test: str) -> tuple[bool, float]:
+        foreign = any(name in test for store, name in _SERVERS.items() if f"/{store}/" not in mutant.file)
+        return foreign, self.seconds(test)
+
+    def _running(self, mutant: Mutant) -> list[str]:
+        if mutant.is_sql:
+            wanted = {f"{dialect} {mutant.function}" for dialect in mutant.dialects}
+            return [test for test, ran in self.tests.items() if wanted & set(ran["statements"])]
+        if not mutant.function:
+            return [test for test, ran in self.tests.items() if mutant.file in ran["lines"]]
+        for lines in (_lines(mutant), range(mutant.statement, mutant.last + 1)):
+            # Not every line of a long expression is noted as one that ran.
+            found = [test for test, ran in self.tests.items() if set(lines) & set(ran["lines"].get(mutant.file, ()))]
+            if found:
+                return found
+        return []
+
+
+def _lines(mutant: Mutant) -> range:
+    return range(mutant.first, mutant.last + 1)
+
+
+def _within(budget: float, tests: Sequence[str], seconds: Any) -> list[str]:
+    chosen: list[str] = []
+    spent = 0.0
+    for test in tests:
+        spent += seconds(test)
+        if chosen and spent > budget:
+            break
+        chosen.append(test)
+    return chosen
+
+
+# -- recording ----------------------------------------------------------------------------------------------
+
+
+def cover(say: Callable[[str], None] = print, pause: Callable[[], None] = lambda: None) -> Cover:
+    """From the record; what has changed since is run again. `pause` is called before each test."""
+    record = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
+    if record.get("source") != (now := _digest([*SOURCE.rglob("*.py"), *SOURCE.rglob("*.sql"), *_shared()])):
+        record = {"source": now, "files": {}, "loading": {}}
+    known = test_files()
+    record["files"] = {file: found for file, found in record["files"].items() if file in known}
+    stale = [file for file in known if record["files"].get(file, {}).get("digest") != _digest([ROOT / file])]
+    if stale:
+        say(f"running {len(stale)} test files to see what they cover …")
+        _in_child(lambda: _record(record, stale, pause))
+        record = json.loads(RECORD.read_text(encoding="utf-8"))
+    return Cover(record)
+
+
+def _shared() -> list[Path]:
+    return [*(ROOT / "tests" / "support").glob("*.py"), *(ROOT / "tests").rglob("conftest.py")]
+
+
+def _digest(paths: Iterable[Path]) -> str:
+    parts = [path.as_posix().encode() + path.read_bytes() for path in sorted(paths)]
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()
+
+
+def _in_child(work: Any) -> None:
+    """This process shall not have the code loaded."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+    if os.waitpid(child, 0)[1]:
+        raise SystemExit("The tests could not be run: see above.")
+
+
+def _record(record: dict[str, Any], files: Sequence[str], pause: Callable[[], None]) -> None:
+    from coverage import Coverage
+
+    measured = Coverage(
+        data_file=None, source=[str(SOURCE / one) for one in ("relay", "inbox", "outbox", "stores")],
+        concurrency=["thread", "greenlet"], config_file=False, messages=False,
+    )  # fmt: skip
+    watch = _Watch(measured, pause)
+    silence()
+    measured.start()
+    pytest.main([*OPTIONS, *files], plugins=[watch])
+    measured.stop()
+    for file in files:
+        record["files"][file] = {"digest": _digest([ROOT / file]), "tests": {}}
+    for test, seconds in watch.passed.items():
+        found = {"seconds": round(seconds, 3), "statements": sorted(watch.statements.get(test, ())), "lines": {}}
+        record["files"][test.partition("::")[0]]["tests"][test] = found
+    for file, test, line in _ran(measured):
+        if not test:
+            lines = record["loading"].setdefault(file, [])
+            lines += [line] * (line not in lines)
+        elif test in watch.passed:
+            record["files"][test.partition("::")[0]]["tests"][test]["lines"].setdefault(file, []).append(line)
+    RECORD.parent.mkdir(parents=True, exist_ok=True)
+    RECORD.write_text(json.dumps(record), encoding="utf-8")
+
+
+def _ran(measured: Any) -> Iterator[tuple[str, str, int]]:
+    data = measured.get_data()
+    for name in data.measured_files():
+        for line, tests in data.contexts_by_lineno(name).items():
+            for test in tests:
+                yield Path(name).relative_to(SOURCE).as_posix(), test, line
+
+
+def silence() -> None:
+    """What tests print is not news here."""
+    quiet = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(quiet, 1)
+    os.dup2(quiet, 2)
+
+
+class _Watch:
+    """Notes, for each test, its time and the statements it asks for; tells the coverage which test it is."""
+
+    def __init__(self, measured: Any, pause: Callable[[], None]) -> None:
+        self._measured, self._pause = measured, pause
+        self._test = ""
+        self._failed: set[str] = set()
+        self.passed: dict[str, float] = {}
+        self.statements: dict[str, set[str]] = {}
+
+    def pytest_collection_finish(self) -> None:
+        from postroad.stores.base import Store
+
+        ask = Store.sql
+
+        def asked(store: Any, statement: str, outbox: Any = None) -> str:
+            self.statements.setdefault(self._test, set()).add(f"{store.dialect} {statement}")
+            return ask(store, statement, outbox)
+
+        Store.sql = asked  # type: ignore[method-assign,assignment]
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        self._pause()
+        begun, self._test = time.monotonic(), item.nodeid
+        self._measured.switch_context(item.nodeid)
+        result = yield
+        self._measured.switch_context("")
+        if item.nodeid not in self._failed:
+            self.passed[item.nodeid] = time.monotonic() - begun
+        return result
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if not report.passed:
+            self._failed.add(report.nodeid)

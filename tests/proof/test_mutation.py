@@ -1,0 +1,278 @@
+"""The mutator itself: each operator makes the mistake it says, and only a test that looks can tell."""
+
+import ast
+import importlib.util
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from proof.mutation import operators, sql
+from proof.mutation.explained import explained, key_of
+from proof.mutation.mutants import Mutant, all_mutants, compiled, difference, of_text, statements
+from proof.mutation.plant import CannotExchange, exchange
+from proof.mutation.report import Results
+from proof.mutation.run import Job, Verdict, _in_child
+from proof.mutation.select import Cover
+
+
+def in_python(text: str) -> list[tuple[str, str]]:
+    return [(mutant.operator, mutant.after) for mutant in of_text("relay/some.py", text)]
+
+
+def in_sql(text: str) -> list[tuple[str, str]]:
+    return [(edit.operator, " ".join(edit.apply(text).split())) for edit in sql.edits(text)]
+
+
+@pytest.mark.parametrize(
+    ("before", "mistakes"),
+    [
+        ("x = a == b", [("compare", "x = a != b")]),
+        ("x = a < b", [("compare", "x = a <= b")]),
+        ("x = a >= b", [("compare", "x = a > b")]),
+        ("x = a is not b", [("compare", "x = a is b")]),
+        ("x = a in b", [("compare", "x = a not in b")]),
+        ("x = a and b", [("and/or", "x = a or b")]),
+        ("x = not a", [("not", "x = a")]),
+        ("x = a if b else c", [("condition", "x = a if not b else c")]),
+        ("x = [a for a in b if c]", [("condition", "x = [a for a in b if not c]")]),
+        ("x = f(7)", [("number", "x = f(8)")]),
+        ("x = True", [("true/false", "x = False")]),
+        ("x = a + b", [("arithmetic", "x = a - b")]),
+        ("x = a // b", [("arithmetic", "x = a * b")]),
+        ("x += a", [("remove", "(without) x += a"), ("arithmetic", "x -= a")]),
+        ("f(a)", [("remove", "(without) f(a)")]),
+        ("raise Trouble('more than 7')", [("remove", "(without) raise Trouble('more than 7')")]),
+    ],
+)
+def test_an_operator_makes_the_mistake_it_says(before: str, mistakes: list[tuple[str, str]]) -> None:
+    assert in_python(before) == mistakes
+
+
+def test_conditions_are_turned_round_and_loops_confused() -> None:
+    assert in_python("while a:\n    if b:\n        break\n    continue") == [
+        ("condition", "while not a:"),
+        ("condition", "if not b:"),
+        ("loop", "continue"),
+        ("loop", "break"),
+    ]
+
+
+def test_a_result_is_withheld_unless_it_is_a_constant() -> None:
+    assert in_python("def f():\n    return a\ndef g():\n    return None") == [("return", "return None")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"""A docstring with 7."""',
+        'log.warning("%d", 7)',
+        "def __repr__(self):\n    return f(7)",
+        "if TYPE_CHECKING:\n    x = 7",
+        "x: Literal[7]",
+        "def f(x: Literal[7]) -> Literal[7]: ...",
+        "class Value:\n    size: int = 7",
+        "assert x is not None",
+        "x = isinstance(y, A | B)",
+        'x = "a" + b',
+    ],
+)
+def test_what_is_for_people_and_for_types_is_left_alone(text: str) -> None:
+    assert in_python(text) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "mistakes"),
+    [
+        ("SELECT a FROM t WHERE x AND y AND z",
+         [("drop", "SELECT a FROM t WHERE x AND z"), ("drop", "SELECT a FROM t WHERE y AND z"),
+          ("drop", "SELECT a FROM t WHERE x AND y")]),
+        ("SELECT a FROM t WHERE (x OR y) LIMIT :n",
+         [("drop", "SELECT a FROM t WHERE (x ) LIMIT :n"), ("drop", "SELECT a FROM t WHERE (y) LIMIT :n"),
+          ("and/or", "SELECT a FROM t WHERE (x AND y) LIMIT :n")]),
+        ("SELECT a FROM t WHERE x <= :y", [("compare", "SELECT a FROM t WHERE x < :y")]),
+        ("UPDATE t SET a = 1, b = :b WHERE c = :c",
+         [("set", "UPDATE t SET b = :b WHERE c = :c"), ("set", "UPDATE t SET a = 1 WHERE c = :c"),
+          ("number", "UPDATE t SET a = 2, b = :b WHERE c = :c"),
+          ("compare", "UPDATE t SET a = 1, b = :b WHERE c <> :c")]),
+        ("SELECT a FROM t LIMIT :n FOR UPDATE SKIP LOCKED",
+         [("lock", "SELECT a FROM t LIMIT :n"), ("lock", "SELECT a FROM t LIMIT :n FOR UPDATE")]),
+        ("SELECT a FROM t FOR UPDATE", [("lock", "SELECT a FROM t")]),
+        ("INSERT INTO t VALUES (:a) ON CONFLICT (a) DO NOTHING", [("conflict", "INSERT INTO t VALUES (:a)")]),
+        ("INSERT IGNORE INTO t VALUES (:a)", [("conflict", "INSERT INTO t VALUES (:a)")]),
+        ("SELECT a FROM t ORDER BY b, c DESC",
+         [("order", "SELECT a FROM t ORDER BY b DESC, c DESC"), ("order", "SELECT a FROM t ORDER BY b, c")]),
+        ("SELECT a FROM t WHERE NOT EXISTS (SELECT b)", [("not", "SELECT a FROM t WHERE EXISTS (SELECT b)")]),
+        ("SELECT 'AND 1' -- OR 2", []),
+    ],
+)  # fmt: skip
+def test_a_statement_gets_the_mistake_that_is_said(before: str, mistakes: list[tuple[str, str]]) -> None:
+    assert in_sql(before) == mistakes
+
+
+def test_statements_are_those_that_the_stores_load() -> None:
+    from postroad.stores import queries
+
+    text = "-- name: one\n-- why\nSELECT 1;\n\n-- name: two\nSELECT 2;\n"
+    assert {name: body for name, (body, _) in statements(text).items()} == queries.parse(text)
+
+
+def test_every_mistake_has_a_name_of_its_own_and_can_be_compiled() -> None:
+    mutants = all_mutants(["relay/breaker.py", "relay/wakeup.py", "stores/shared/relay.sql"])
+    assert len({mutant.id for mutant in mutants}) == len(mutants) > 50
+    assert all(difference(mutant) for mutant in mutants)
+    for mutant in mutants:
+        if not mutant.is_sql:
+            compiled(mutant)
+
+
+def test_a_name_does_not_change_with_the_lines_above() -> None:
+    text = "def f(a):\n    return a + 1\n"
+    names = [mutant.id for mutant in of_text("relay/some.py", text)]
+    assert [mutant.id for mutant in of_text("relay/some.py", f"import os\n\n\n{text}")] == names
+
+
+# -- planted -------------------------------------------------------------------------------------------------
+
+BOX = """
+class Box:
+    def __init__(self, room):
+        self.room, self.taken = room, 0
+
+    def take(self):
+        if self.taken >= self.room:
+            raise OverflowError
+        self.taken += 1
+        return self.taken
+"""
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> ModuleType:
+    file = tmp_path / "box.py"
+    file.write_text(BOX, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("box_of_the_test", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def the_weak_test(box: ModuleType) -> None:
+    """Never looks at a full box."""
+    assert box.Box(3).take() == 1
+
+
+def the_good_test(box: ModuleType) -> None:
+    full = box.Box(1)
+    assert full.take() == 1
+    with pytest.raises(OverflowError):
+        full.take()
+
+
+def survivors(box: ModuleType, test: Callable[[ModuleType], None]) -> set[tuple[str, str]]:
+    path = Path(str(box.__file__))
+    original = compile(BOX, path, "exec")
+    found = set()
+    for number, mutant in enumerate(of_text("relay/box.py", BOX)):
+        tree = ast.parse(BOX)
+        list(operators.sites(tree))[number].plant()
+        try:
+            exchange(path, compile(ast.fix_missing_locations(tree), path, "exec"))
+            test(box)
+            found.add((mutant.operator, mutant.after))
+        except (AssertionError, OverflowError, pytest.fail.Exception):
+            pass
+        finally:
+            take_back(box, original)
+    return found
+
+
+def take_back(box: ModuleType, original: object) -> None:
+    fresh: dict[str, type] = {}
+    exec(original, fresh)  # type: ignore[arg-type]  # noqa: S102
+    for name in ("__init__", "take"):
+        vars(box.Box)[name].__code__ = vars(fresh["Box"])[name].__code__
+
+
+def test_a_weak_spot_survives_and_a_guard_taken_out_is_noticed(box: ModuleType) -> None:
+    guard = ("remove", "(without) raise OverflowError")
+    assert {guard, ("compare", "if self.taken > self.room:")} <= survivors(box, the_weak_test)
+    assert survivors(box, the_good_test) == set()
+
+
+def test_a_mistake_in_what_is_loaded_already_comes_too_late(box: ModuleType) -> None:
+    path = Path(str(box.__file__))
+    with pytest.raises(CannotExchange):
+        exchange(path, compile(f"{BOX}\nLIMIT = 7\n", path, "exec"))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # newer Pythons do not like forks beside threads
+def test_a_child_tells_its_verdict_and_one_that_hangs_has_noticed() -> None:
+    def hang(tell: Callable[[Verdict], object]) -> None:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        signal.pause()
+
+    def crash(tell: Callable[[Verdict], object]) -> None:
+        os._exit(3)
+
+    job = Job(None, [("a test", 1.0)])
+    assert _in_child(lambda tell: tell(Verdict("survived")), job) == Verdict("survived")
+    assert _in_child(hang, job) == Verdict("killed", "time")
+    assert _in_child(crash, job) == Verdict("killed", "crash")
+
+
+# -- chosen and counted --------------------------------------------------------------------------------------
+
+
+def mutant(**changed: object) -> Mutant:
+    values: dict[str, object] = {
+        "id": "m", "file": "relay/some.py", "function": "f", "operator": "not", "before": "x = not a",
+        "after": "x = a", "number": 0, "statement": 10, "first": 10, "last": 11,
+    }  # fmt: skip
+    return Mutant(**(values | changed))  # type: ignore[arg-type]
+
+
+def test_tests_that_ran_the_line_are_chosen_the_fastest_on_sqlite_first() -> None:
+    def ran(seconds: float, lines: list[int], *statements: str) -> dict[str, object]:
+        return {"seconds": seconds, "lines": {"relay/some.py": lines}, "statements": list(statements)}
+
+    tests = {
+        "slow[sqlite]": ran(2.0, [10]),
+        "fast[postgresql]": ran(0.1, [11], "postgresql lease_free"),
+        "fast[sqlite]": ran(0.5, [11], "sqlite lease_free"),
+        "elsewhere": ran(0.1, [12]),
+    }
+    cover = Cover({"files": {"tests/some.py": {"tests": tests}}, "loading": {"relay/some.py": [3]}})
+    assert cover.tests_for(mutant(), 60) == ["fast[sqlite]", "slow[sqlite]", "fast[postgresql]"]
+    assert cover.tests_for(mutant(), 1) == ["fast[sqlite]"]
+    statement = mutant(file="stores/postgresql/relay.sql", function="lease_free")
+    assert cover.tests_for(statement, 60) == ["fast[postgresql]"]
+    assert not cover.is_loaded_with(mutant())
+    assert cover.is_loaded_with(mutant(first=3))
+    assert cover.is_loaded_with(mutant(function=""))
+
+
+def test_explained_survivors_do_not_count_and_results_are_gone_on_from(tmp_path: Path) -> None:
+    mutants = [mutant(id=name, after=name) for name in "abcd"]
+    file = tmp_path / "results.json"
+    results = Results(file, {key_of(mutants[2]): "only slower"})
+    for one, status in zip(mutants, ("killed", "survived", "survived", ""), strict=True):
+        if status:
+            results.put(one, status, "")
+    score = results.score(mutants)
+    assert (score.mutants, score.killed, score.explained, score.survived, score.percent) == (3, 1, 1, 1, 50.0)
+    results.save(mutants)
+    again = Results(file, {})
+    assert [again.state(one) for one in mutants] == ["killed", "survived", "survived", ""]
+
+
+def test_each_explanation_is_about_a_mistake_that_can_be_made() -> None:
+    known = {key_of(one) for one in all_mutants()}
+    assert [key for key in explained() if key not in known] == []
+    assert all(why.endswith(".") for why in explained().values())
