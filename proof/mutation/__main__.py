@@ -37,7 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         todo = [mutant for mutant in mutants if results.state(mutant) in retried]
         pause = partial(_pause_while, options.pause_while)
         pause()
-        _Campaign(cover(console.print, pause), results, mutants, options.budget, pause, console).run(todo)
+        covered = cover(console.print, pause, servers=not options.quick)
+        _Campaign(covered, results, mutants, options.budget, pause, console).run(todo)
     if options.survivors:
         survivors(results, mutants, console)
     return 0 if table(results, mutants, console) else 1
@@ -53,6 +54,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--sample", type=int, help="only so many, chosen by chance")
     parser.add_argument("--seed", type=int, default=0, help="which chance")
     parser.add_argument("--json", type=Path, default=_RESULTS, help="where results are kept, and gone on from")
+    parser.add_argument("--quick", action="store_true", help="without recording which tests run on servers")
     parser.add_argument("--again", action="store_true", help="try those that survived once more")
     parser.add_argument("--survivors", action="store_true", help="list them; try nothing")
     parser.add_argument("--table", action="store_true", help="print the scores; try nothing")

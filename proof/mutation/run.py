@@ -22,7 +22,7 @@ from proof.mutation.mutants import Mutant
 from proof.mutation.plant import CannotExchange, Import, plant_in_loaded
 from proof.mutation.select import OPTIONS, silence, test_files
 
-_PATIENCE, _TIMES = 15.0, 10.0
+_PATIENCE, _TIMES = 8.0, 10.0
 """How long a test may take: so many seconds more than so many times what it takes when all is well."""
 _FOLDER: Final = f"{'/dev/shm' if os.path.isdir('/dev/shm') else tempfile.gettempdir()}/postroad-mutation-{{}}"
 _CHANGES_SCHEMA: Final = ("stores/migrations.py", "stores/adopt.py", "stores/tables.py")

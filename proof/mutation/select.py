@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,6 +32,8 @@ TESTS: Final = (
 """Not those that only start other processes: a mistake is planted in this one."""
 OPTIONS: Final = ("-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "timeout=0")
 _SERVERS: Final = {"postgresql": "postgresql", "mysql": "mariadb"}
+_WHERE: Final = ("here", "on servers")
+_TOGETHER: Final = 8
 
 
 def test_files() -> list[str]:
@@ -77,6 +80,10 @@ class Cover:
         return []
 
 
+def _where(test: str) -> str:
+    return _WHERE[any(name in test for name in _SERVERS.values())]
+
+
 def _lines(mutant: Mutant) -> range:
     return range(mutant.first, mutant.last + 1)
 
@@ -95,18 +102,20 @@ def _within(budget: float, tests: Sequence[str], seconds: Any) -> list[str]:
 # -- recording ----------------------------------------------------------------------------------------------
 
 
-def cover(say: Callable[[str], None] = print, pause: Callable[[], None] = lambda: None) -> Cover:
-    """From the record; what has changed since is run again. `pause` is called before each test."""
+def cover(say: Callable[[str], None] = print, pause: Callable[[], None] = lambda: None, servers: bool = True) -> Cover:
+    """From the record; what has changed since is run again, on the servers too or not. `pause` comes before each."""
     record = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
     if record.get("source") != (now := _digest([*SOURCE.rglob("*.py"), *SOURCE.rglob("*.sql"), *_shared()])):
         record = {"source": now, "files": {}, "loading": {}}
-    known = test_files()
-    record["files"] = {file: found for file, found in record["files"].items() if file in known}
-    stale = [file for file in known if record["files"].get(file, {}).get("digest") != _digest([ROOT / file])]
-    if stale:
-        say(f"running {len(stale)} test files to see what they cover …")
-        _in_child(lambda: _record(record, stale, pause))
-        record = json.loads(RECORD.read_text(encoding="utf-8"))
+    known = {f"{file} {where}": _digest([ROOT / file]) for where in _WHERE for file in test_files()}
+    record["files"] = {name: found for name, found in record["files"].items() if known.get(name) == found["digest"]}
+    for where in _WHERE[: 1 + servers]:
+        stale = [file for file in test_files() if f"{file} {where}" not in record["files"]]
+        for begin in range(0, len(stale), _TOGETHER):
+            files = stale[begin : begin + _TOGETHER]
+            say(f"what tests cover, {where}: {begin + len(files)} of {len(stale)} files")
+            _in_child(partial(_record, record, files, where, pause))
+            record = json.loads(RECORD.read_text(encoding="utf-8"))
     return Cover(record)
 
 
@@ -135,29 +144,31 @@ def _in_child(work: Any) -> None:
         raise SystemExit("The tests could not be run: see above.")
 
 
-def _record(record: dict[str, Any], files: Sequence[str], pause: Callable[[], None]) -> None:
+def _record(record: dict[str, Any], files: Sequence[str], where: str, pause: Callable[[], None]) -> None:
     from coverage import Coverage
 
     measured = Coverage(
         data_file=None, source=[str(SOURCE / one) for one in ("relay", "inbox", "outbox", "stores")],
         concurrency=["thread", "greenlet"], config_file=False, messages=False,
     )  # fmt: skip
-    watch = _Watch(measured, pause)
+    watch = _Watch(measured, where, pause)
     silence()
     measured.start()
     pytest.main([*OPTIONS, *files], plugins=[watch])
     measured.stop()
-    for file in files:
-        record["files"][file] = {"digest": _digest([ROOT / file]), "tests": {}}
-    for test, seconds in watch.passed.items():
-        found = {"seconds": round(seconds, 3), "statements": sorted(watch.statements.get(test, ())), "lines": {}}
-        record["files"][test.partition("::")[0]]["tests"][test] = found
+    tests: dict[str, Any] = {
+        test: {"seconds": round(seconds, 3), "statements": sorted(watch.statements.get(test, ())), "lines": {}}
+        for test, seconds in watch.passed.items()
+    }
     for file, test, line in _ran(measured):
         if not test:
             lines = record["loading"].setdefault(file, [])
             lines += [line] * (line not in lines)
-        elif test in watch.passed:
-            record["files"][test.partition("::")[0]]["tests"][test]["lines"].setdefault(file, []).append(line)
+        elif test in tests:
+            tests[test]["lines"].setdefault(file, []).append(line)
+    for file in files:
+        of_file = {test: found for test, found in tests.items() if test.partition("::")[0] == file}
+        record["files"][f"{file} {where}"] = {"digest": _digest([ROOT / file]), "tests": of_file}
     RECORD.parent.mkdir(parents=True, exist_ok=True)
     RECORD.write_text(json.dumps(record), encoding="utf-8")
 
@@ -180,12 +191,15 @@ def silence() -> None:
 class _Watch:
     """Notes, for each test, its time and the statements it asks for; tells the coverage which test it is."""
 
-    def __init__(self, measured: Any, pause: Callable[[], None]) -> None:
-        self._measured, self._pause = measured, pause
+    def __init__(self, measured: Any, where: str, pause: Callable[[], None]) -> None:
+        self._measured, self._where, self._pause = measured, where, pause
         self._test = ""
         self._failed: set[str] = set()
         self.passed: dict[str, float] = {}
         self.statements: dict[str, set[str]] = {}
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items[:] = [item for item in items if _where(item.nodeid) == self._where]
 
     def pytest_collection_finish(self) -> None:
         from postroad.stores.base import Store
