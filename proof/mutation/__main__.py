@@ -2,6 +2,7 @@
 
 import argparse
 import random
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -24,6 +25,8 @@ _BETWEEN_CONTROLS: Final = 15
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     console = Console()
+    # Asked to stop, it keeps what it has found so far.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     mutants = all_mutants(options.paths)
     if options.show:
         chosen = [mutant for mutant in all_mutants() if mutant.id.startswith(options.show)]

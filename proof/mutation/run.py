@@ -51,6 +51,7 @@ class Warm:
         self._ours, theirs = multiprocessing.Pipe()
         self._pid = os.fork()
         if self._pid == 0:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             self._ours.close()
             _be_warm(theirs)
         theirs.close()
@@ -221,6 +222,7 @@ def _work_and_exit(work: Callable[[Callable[[Verdict], NoReturn]], None], writin
 
     try:
         os.setsid()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         work(tell)
     except BaseException as error:
         tell(Verdict("killed", f"{type(error).__name__}: {error}"[:200]))

@@ -65,6 +65,29 @@ async def test_a_relay_that_was_away_longer_than_its_lease_sends_nothing(office:
     assert relay.breaker.open_destinations == []
 
 
+async def test_a_lease_counts_for_nine_tenths_of_its_time_and_not_a_moment_longer(office: Office) -> None:
+    clock = VirtualClock()
+    office.clock = clock
+    relay = office.relay(lease=10.0)
+    await relay.leases.keep()
+    clock.shift(9.0)
+    assert relay.leases.epochs == {}
+
+
+@pytest.mark.parametrize(("lease", "early", "due"), [(15.0, 0.99, 1.0), (0.6, 0.19, 0.2)])
+async def test_a_lease_is_renewed_after_a_third_of_it_or_a_second(
+    office: Office, lease: float, early: float, due: float
+) -> None:
+    clock = VirtualClock()
+    office.clock = clock
+    relay = office.relay(lease=lease)
+    await relay.leases.keep()
+    clock.shift(early)
+    assert not relay.leases.due()
+    clock.shift(due - early)
+    assert relay.leases.due()
+
+
 @pytest.mark.spec("F4")
 async def test_a_zombie_marks_nothing_and_asks_before_it_goes_on(office: Office) -> None:
     await office.post(*"aab")
