@@ -38,6 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not (options.survivors or options.table):
         retried = ("", "survived", "explained") if options.again else ("",)
         todo = [mutant for mutant in mutants if results.state(mutant) in retried]
+        # Then what has been tried when it is stopped is a fair sample of the whole.
+        random.Random(options.seed).shuffle(todo)
         pause = partial(_pause_while, options.pause_while)
         pause()
         covered = cover(console.print, pause, servers=not options.quick)

@@ -8,6 +8,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -22,8 +23,10 @@ from proof.mutation.mutants import Mutant
 from proof.mutation.plant import CannotExchange, Import, plant_in_loaded
 from proof.mutation.select import OPTIONS, silence, test_files
 
-_PATIENCE, _TIMES = 8.0, 10.0
-"""How long a test may take: so many seconds more than so many times what it takes when all is well."""
+_PATIENCE, _TIMES = 3.0, 10.0
+"""How long a test may take: so many seconds more than so many times what it takes when all is well. What it spent in
+waiting for a processor does not count, so that a busy machine is not taken for a mistake that was noticed."""
+_BUSY: Final = 20.0
 _FOLDER: Final = f"{'/dev/shm' if os.path.isdir('/dev/shm') else tempfile.gettempdir()}/postroad-mutation-{{}}"
 _CHANGES_SCHEMA: Final = ("stores/migrations.py", "stores/adopt.py", "stores/tables.py")
 
@@ -181,9 +184,7 @@ def _first_failure(session: pytest.Session, job: Job) -> Verdict:
     chosen = [(items[test], seconds) for test, seconds in job.tests if test in items]
     session.config.pluginmanager.register(listener := _Listener())
     for place, (item, seconds) in enumerate(chosen):
-        # Without a handler the alarm ends the process, whatever hangs.
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.setitimer(signal.ITIMER_REAL, _PATIENCE + _TIMES * seconds)
+        _end_after(_PATIENCE + _TIMES * seconds)
         following = chosen[place + 1][0] if place + 1 < len(chosen) else None
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         if listener.failed:
@@ -193,13 +194,33 @@ def _first_failure(session: pytest.Session, job: Job) -> Verdict:
     return Verdict("survived")
 
 
+def _end_after(seconds: float) -> None:
+    begun, queued = time.monotonic(), _queued()
+
+    def look(*_: object) -> None:
+        left = seconds - (time.monotonic() - begun) + (_queued() - queued)
+        if left > 0:
+            signal.setitimer(signal.ITIMER_REAL, left + 0.1)
+        else:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    signal.signal(signal.SIGALRM, look)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+def _queued() -> float:
+    """Seconds for which this process was ready to run, and was not let."""
+    schedule = Path("/proc/self/schedstat")
+    return int(schedule.read_text(encoding="ascii").split()[1]) / 1e9 if schedule.exists() else 0.0
+
+
 def _in_child(work: Callable[[Callable[[Verdict], NoReturn]], None], job: Job, starting: float = 0.0) -> Verdict:
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         _work_and_exit(work, writing)
     os.close(writing)
-    patience = starting + sum(_PATIENCE + _TIMES * seconds for _, seconds in job.tests)
+    patience = starting + _BUSY + sum(_PATIENCE + _TIMES * seconds for _, seconds in job.tests)
     watched = os.pidfd_open(child)
     select.select([watched], [], [], patience)
     os.close(watched)

@@ -27,6 +27,17 @@ async def test_a_new_relay_gets_its_share_and_gives_it_back_when_it_leaves(offic
     assert len(first.leases.epochs) == SHARDS
 
 
+async def test_a_relay_that_lost_some_takes_no_more_than_its_share_again(office: Office) -> None:
+    first, second = office.relay(), office.relay()
+    await first.leases.keep()
+    await second.leases.keep()
+    await first.leases.keep()
+    lost = sorted(first.leases.epochs)[:3]
+    await office.run(f"UPDATE {{shards}} SET token = NULL WHERE shard <= {lost[-1]} AND outbox = 'postroad_outbox'")
+    await first.leases.keep()
+    assert len(first.leases.epochs) == SHARDS // 2
+
+
 @pytest.mark.spec("F4")
 async def test_a_dead_relays_events_are_sent_by_another_after_the_lease(office: Office) -> None:
     await office.post("a", "b")
@@ -141,6 +152,27 @@ async def test_leases_are_renewed_while_a_slow_broker_makes_us_wait(office: Offi
     assert await relay.run_once() == 1
     assert await office.states() == ["SENT"]
     assert len(relay.leases.epochs) == SHARDS
+
+
+async def test_a_relay_that_marked_all_it_sent_has_no_doubts(office: Office) -> None:
+    office.clock = VirtualClock()
+    await office.post("a")
+    relay = office.relay()
+    assert await relay.run_once() == 1
+    assert len(relay.leases.epochs) == SHARDS
+    assert not relay.leases.due()
+
+
+async def test_it_renews_three_times_a_lease_while_it_waits_and_leaves_nothing_running(office: Office) -> None:
+    clock = VirtualClock()
+    office.clock = clock
+    relay = office.relay(lease=15.0)
+    await relay.leases.keep()
+    others = asyncio.all_tasks()
+    async with relay.leases.kept_alive():
+        await clock.advance(0)
+        assert clock.next_alarm() == 5.0
+    assert asyncio.all_tasks() == others
 
 
 async def test_a_renewal_that_finds_less_than_expected_makes_doubtful(office: Office) -> None:

@@ -1,6 +1,7 @@
 """While a destination is out: asked seldom, its backlog hardly read, and everybody else goes on."""
 
 import logging
+import math
 from typing import Any
 
 import pytest
@@ -103,3 +104,35 @@ async def test_an_adapter_that_raises_costs_no_attempt_and_stops_no_other_topic(
         pass
     assert set(await office.states()) == {"SENT"}
     assert broker.versions("a") == [1, 2]
+
+
+async def test_while_a_topic_is_out_a_look_goes_only_so_far(office: Office) -> None:
+    """Else its whole backlog would be read again and again, to send nothing of it."""
+    relay = office.relay()
+    asked: list[float] = []
+    read = relay._reader.read
+
+    async def noting(epochs: Any, wanted: Any, pages: float) -> Any:
+        asked.append(pages)
+        return await read(epochs, wanted, pages)
+
+    relay._reader.read = noting  # type: ignore[method-assign]
+    await relay.run_once()
+    relay.breaker.tripped("office.parcel.events")
+    await relay.run_once()
+    assert asked == [math.inf, 8]
+
+
+async def test_only_after_a_few_it_takes_a_breath(office: Office) -> None:
+    relay = office.relay(batch=2)
+    breaths: list[int] = []
+
+    async def breath() -> None:
+        breaths.append(len(office.broker.sent))
+
+    relay.wakeup.breath = breath  # type: ignore[method-assign]
+    await office.post("a")
+    assert await relay.run_once() == 1
+    await office.post("b", "c")
+    assert await relay.run_once() == 2
+    assert breaths == [1]
