@@ -36,8 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.sample:
         mutants = sorted(random.Random(options.seed).sample(mutants, min(options.sample, len(mutants))), key=_place)
     if not (options.survivors or options.table):
-        retried = ("", "survived", "explained") if options.again else ("",)
-        todo = [mutant for mutant in mutants if results.state(mutant) in retried]
+        wanted = ("survived", "explained") if options.again else ("",)
+        todo = [mutant for mutant in mutants if results.state(mutant) in wanted]
         # Then what has been tried when it is stopped is a fair sample of the whole.
         random.Random(options.seed).shuffle(todo)
         pause = partial(_pause_while, options.pause_while)
@@ -60,7 +60,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="which chance")
     parser.add_argument("--json", type=Path, default=_RESULTS, help="where results are kept, and gone on from")
     parser.add_argument("--quick", action="store_true", help="without recording which tests run on servers")
-    parser.add_argument("--again", action="store_true", help="try those that survived once more")
+    parser.add_argument("--again", action="store_true", help="try those that survived once more, and nothing else")
     parser.add_argument("--survivors", action="store_true", help="list them; try nothing")
     parser.add_argument("--table", action="store_true", help="print the scores; try nothing")
     parser.add_argument("--show", metavar="ID", help="print the difference that one mistake makes")

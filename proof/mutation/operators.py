@@ -135,7 +135,7 @@ class _Walk:
         if isinstance(node, ast.match_case):
             yield from self.body(node, "body")
             return
-        if _is_type(node) or _is_warning(node):
+        if _is_type(node) or _is_warning(node) or (isinstance(node, ast.keyword) and node.arg == "strict"):
             return
         yield from self._own(node, owner, place)
         if isinstance(node, ast.Call) and _name(node.func) in ("isinstance", "issubclass"):

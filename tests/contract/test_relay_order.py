@@ -211,3 +211,12 @@ async def test_two_relays_at_once_send_each_event_once(office: Office) -> None:
     assert all(relay.statistics.sent for relay in relays)
     assert office.broker.first_arrivals() == {f"parcel/p{n}": [1, 2, 3, 4] for n in range(30)}
     assert len(office.broker.sent) == 120
+
+
+async def test_what_is_in_the_row_travels_and_what_is_not_has_its_usual_value(office: Office) -> None:
+    await office.post("a", "b")
+    await office.run("UPDATE {outbox} SET {content_type} = 'text/plain', {schema_version} = 7, {tenant_id} = 'north'"
+                     " WHERE {aggregate_id} = 'a'")  # fmt: skip
+    await office.carry()
+    told = {m.aggregate_id: (m.content_type, m.schema_version, m.tenant) for m in office.broker.sent}
+    assert told == {"a": ("text/plain", 7, "north"), "b": ("application/json", 1, "")}

@@ -9,6 +9,7 @@ import pytest
 from postroad.brokers.base import Outcome
 from postroad.message import Message
 from postroad.relay import relay as relay_module
+from postroad.relay.reader import DueReader
 from postroad.stores.base import Result
 from postroad.testing import FaultyBroker, VirtualClock
 from postroad.testing.faulty_store import FaultyStore
@@ -136,3 +137,12 @@ async def test_only_after_a_few_it_takes_a_breath(office: Office) -> None:
     await office.post("b", "c")
     assert await relay.run_once() == 2
     assert breaths == [1]
+
+
+async def test_a_look_of_two_pages_reads_two(office: Office) -> None:
+    await office.post(*"abcdefgh")
+    await office.run("UPDATE {delivery} SET {shard} = 0")
+    store = CountingStore(office.store)
+    look = await DueReader(store, office.table, 1).read({0: 1}, lambda topic: False, pages=2)
+    assert not look
+    assert store.runs["read_due"] == 2

@@ -76,6 +76,7 @@ def test_a_result_is_withheld_unless_it_is_a_constant() -> None:
         "def f(x: Literal[7]) -> Literal[7]: ...",
         "class Value:\n    size: int = 7",
         "assert x is not None",
+        "x = zip(a, b, strict=True)",
         "x = isinstance(y, A | B)",
         'x = "a" + b',
     ],
