@@ -19,7 +19,9 @@ from postroad.inbox import AcquireState, ConsumeOptions, ConsumeResult, Inbox, S
 from postroad.inbox.record import unpack
 from postroad.message import Message
 from postroad.stores import open_store
+from postroad.testing import VirtualClock
 from tests.support.consuming import GROUP, Bench, bench, effect, placed
+from tests.support.outbox import until
 
 TTL = 30.0
 
@@ -364,6 +366,23 @@ async def test_waiting_has_an_end(database_url: str) -> None:
         await b.inbox.try_acquire(GROUP, message, TTL)
         assert await (await _waiting(b, message, wait_max=0.01)) == ConsumeResult(in_progress=True)
         assert await b.inbox.consume(GROUP, message, write) == ConsumeResult(in_progress=True)
+
+
+async def test_waiting_lasts_as_long_as_was_said_with_pauses(sqlite_url: str) -> None:
+    clock = VirtualClock()
+    async with bench(sqlite_url) as b:
+        message = placed()
+        await b.inbox.try_acquire(GROUP, message, TTL)
+        patient = Inbox(b.inbox.store, clock=clock)
+        waiting = asyncio.create_task(
+            patient.consume(GROUP, message, write, ConsumeOptions(wait_if_in_progress=True, wait_max=0.25))
+        )
+        for moment in (0.1, 0.2, 0.25):
+            await until(clock.next_alarm)
+            assert not waiting.done()
+            assert clock.next_alarm() == moment
+            clock.shift(moment - clock.monotonic())
+        assert await waiting == ConsumeResult(in_progress=True)
 
 
 @pytest.mark.spec("T5")
