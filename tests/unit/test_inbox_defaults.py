@@ -8,7 +8,7 @@ import pytest
 from postroad.errors import UnreadableMessage
 from postroad.handlers.bus import Bus
 from postroad.inbox import ConsumeOptions, Inbox
-from postroad.inbox.record import check_storable
+from postroad.inbox.record import check_storable, row_of
 from postroad.inbox.scheduler import RetryScheduler
 from postroad.stores import open_store
 from tests.support.consuming import placed
@@ -53,3 +53,8 @@ def test_attributes_may_be_as_long_as_their_columns(longest: dict[str, Any]) -> 
     longer = {name: value + "x" for name, value in longest.items()}
     with pytest.raises(UnreadableMessage, match="longer"):
         check_storable(msgspec.structs.replace(placed(), **longer))
+
+
+def test_a_message_without_version_comes_before_all_that_have_one() -> None:
+    assert row_of(msgspec.structs.replace(placed(), version=None)).version == 0
+    assert row_of(msgspec.structs.replace(placed(), version=7)).version == 7
