@@ -1,8 +1,10 @@
 """The happy path: record and effect in one transaction, on every store."""
 
 import asyncio
+from typing import cast
 
 import pytest
+from sqlalchemy.exc import DBAPIError
 
 from postroad.inbox import ConsumeOptions, Status
 from postroad.message import Message
@@ -147,3 +149,9 @@ async def test_claims_of_the_same_messages_in_different_order_do_not_deadlock(da
             )
             assert sum(wins) <= 1
         assert (await b.record(messages[0])).status is Status.SUCCEEDED
+
+
+async def test_a_row_that_is_refused_for_another_reason_is_not_taken_for_a_duplicate(database_url: str) -> None:
+    async with bench(database_url) as b, b.store.engine.connect() as connection:
+        with pytest.raises(DBAPIError):
+            await b.inbox.claim(connection, cast(str, None), [placed()])

@@ -8,7 +8,7 @@ import pytest
 from postroad.errors import UnreadableMessage
 from postroad.handlers.bus import Bus
 from postroad.inbox import ConsumeOptions, Inbox
-from postroad.inbox.record import check_storable, row_of
+from postroad.inbox.record import check_storable, pack, row_of, unpack
 from postroad.inbox.scheduler import RetryScheduler
 from postroad.stores import open_store
 from tests.support.consuming import placed
@@ -58,3 +58,10 @@ def test_attributes_may_be_as_long_as_their_columns(longest: dict[str, Any]) -> 
 def test_a_message_without_version_comes_before_all_that_have_one() -> None:
     assert row_of(msgspec.structs.replace(placed(), version=None)).version == 0
     assert row_of(msgspec.structs.replace(placed(), version=7)).version == 7
+
+
+def test_a_stored_message_comes_back_whole_or_is_called_unreadable() -> None:
+    message = placed()
+    assert unpack(pack(message)) == message
+    with pytest.raises(UnreadableMessage, match="cannot be read"):
+        unpack(b"\xc1")
