@@ -36,14 +36,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.sample:
         mutants = sorted(random.Random(options.seed).sample(mutants, min(options.sample, len(mutants))), key=_place)
     if not (options.survivors or options.table):
-        wanted = ("survived", "explained") if options.again else ("",)
-        todo = [mutant for mutant in mutants if results.state(mutant) in wanted]
+        wanted = "survived" if options.again else ""
+        todo = [mutant for mutant in mutants if results.state(mutant) == wanted]
         # Then what has been tried when it is stopped is a fair sample of the whole.
         random.Random(options.seed).shuffle(todo)
         pause = partial(_pause_while, options.pause_while)
         pause()
         covered = cover(console.print, pause, servers=not options.quick)
-        _Campaign(covered, results, mutants, options.budget, pause, console).run(todo)
+        _Campaign(covered, results, mutants, options, pause, console).run(todo)
     if options.survivors:
         survivors(results, mutants, console)
     return 0 if table(results, mutants, console) else 1
@@ -77,10 +77,10 @@ def _pause_while(file: Path | None) -> None:
 class _Campaign:
     def __init__(
         self, covered: Cover, results: Results, mutants: Sequence[Mutant],
-        budget: float, pause: Callable[[], None], console: Console,
+        options: argparse.Namespace, pause: Callable[[], None], console: Console,
     ) -> None:  # fmt: skip
         self._cover, self._results, self._mutants = covered, results, mutants
-        self._budget, self._pause, self._console = budget, pause, console
+        self._options, self._pause, self._console = options, pause, console
         self._killers: dict[tuple[str, str], list[str]] = {}
         self._warm: Warm | None = None
 
@@ -106,7 +106,7 @@ class _Campaign:
             self._close()
 
     def _try(self, mutant: Mutant) -> Verdict:
-        tests = self._cover.tests_for(mutant, self._budget)
+        tests = self._cover.tests_for(mutant, self._options.budget, newest=self._options.again)
         if not tests:
             return Verdict("survived", "no test runs it")
         # What has noticed a mistake in this function is likely to notice the next.

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,9 +55,15 @@ class Cover:
             return False
         return not mutant.function or bool(self.loading.get(mutant.file, set()) & set(_lines(mutant)))
 
-    def tests_for(self, mutant: Mutant, budget: float) -> list[str]:
-        """Fastest first, and on SQLite first where the code serves all stores; as many as the budget allows."""
-        return _within(budget, sorted(self._running(mutant), key=lambda test: self._rank(mutant, test)), self.seconds)
+    def tests_for(self, mutant: Mutant, budget: float, newest: bool = False) -> list[str]:
+        """Fastest first, and on SQLite first where the code serves all stores; as many as the budget allows.
+
+        With `newest`, those in the files that were written last come before all others.
+        """
+        tests = sorted(self._running(mutant), key=lambda test: self._rank(mutant, test))
+        if newest:
+            tests.sort(key=_written, reverse=True)
+        return _within(budget, tests, self.seconds)
 
     def seconds(self, test: str) -> float:
         return float(self.tests[test]["seconds"])
@@ -78,6 +84,11 @@ class Cover:
             if found:
                 return found
         return []
+
+
+@cache
+def _written(test: str) -> float:
+    return (ROOT / test.partition("::")[0]).stat().st_mtime
 
 
 def _where(test: str) -> str:
