@@ -5,7 +5,7 @@ ARGS ?=
 memory := $(shell [ "$$(df -Pm /dev/shm 2>/dev/null | awk 'NR == 2 {print $$4}')" -gt 1000 ] 2>/dev/null && echo /dev/shm)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench model simulate chaos requirements services-up services-down clean
+.PHONY: help setup demo test check bench model simulate mutation chaos requirements services-up services-down clean
 
 help: ## this list
 	@awk -F ':.*## ' -v bold="$$([ -t 1 ] && tput bold 2>/dev/null)" -v plain="$$([ -t 1 ] && tput sgr0 2>/dev/null)" \
@@ -34,6 +34,9 @@ model: setup ## every state of the protocol within small bounds, and planted mis
 
 simulate: setup ## the real code on virtual time, thousands of seeds; ARGS="--seed 7 --trace" tells one
 	@$(python) -m proof.simulator $(ARGS)
+
+mutation: setup services-up ## small mistakes planted in the code, to see which no test notices
+	@$(python) -m proof.mutation $(ARGS)
 
 chaos: setup ## real processes, killed, frozen and cut off; ARGS=--long for ten minutes of it
 	@$(python) -m proof.chaos $(ARGS)
