@@ -43,7 +43,7 @@ def test_no_seed_breaks_a_promise(tmp_path: Path) -> None:
 @pytest.mark.timeout(600)
 def test_on_postgresql_no_seed_breaks_a_promise_either(tmp_path: Path) -> None:
     server = {"POSTROAD_TEST_POSTGRESQL_URL": address("postgresql")}
-    done = run("--store", "postgresql", "--seeds", 20, "--jobs", 1, "--json", tmp_path / "figures.json", **server)
+    done = run("--store", "postgresql", "--seeds", 10, "--jobs", 1, "--json", tmp_path / "figures.json", **server)
     assert done.returncode == 0, done.stdout
     figures = json.loads((tmp_path / "figures.json").read_text())
     assert figures["fewest faults of a seed"] >= 50
