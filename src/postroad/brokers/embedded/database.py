@@ -14,7 +14,6 @@ from typing import Final, TypeVar
 from postroad.clock import Clock
 from postroad.errors import BrokerUnavailable, ConfigurationError
 from postroad.stores.queries import parse
-from postroad.stores.sqlite.patience import BEGIN, PatientConnection
 
 T = TypeVar("T")
 
@@ -131,7 +130,7 @@ def transaction(connection: sqlite3.Connection, *, durable: bool) -> Iterator[No
     repeat; a confirmed message must be on the disk.
     """
     connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
-    connection.execute(BEGIN)
+    connection.execute("BEGIN IMMEDIATE")
     try:
         yield
         connection.execute("COMMIT")
@@ -144,11 +143,7 @@ def transaction(connection: sqlite3.Connection, *, durable: bool) -> Iterator[No
 def connect(path: Path | None) -> sqlite3.Connection:
     """A connection with the schema in place."""
     connection = sqlite3.connect(
-        path or ":memory:",
-        timeout=_BUSY_SECONDS,
-        isolation_level=None,
-        check_same_thread=False,
-        factory=PatientConnection,
+        path or ":memory:", timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
     )
     try:
         if path:

@@ -18,7 +18,6 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from postroad.clock import Clock
 from postroad.stores.base import Result, Store
 from postroad.stores.sqlite.direct import Direct
-from postroad.stores.sqlite.patience import BEGIN, PatientConnection
 from postroad.stores.tables import OutboxTable, Syntax
 
 _WATCH_INTERVAL = 0.02
@@ -78,12 +77,10 @@ class SQLite(Store):
     @cached_property
     def _writer(self) -> Direct:
         # Of its own: it may wait for the lock of a handler that waits for something to be read.
-        return Direct(self._connect, BEGIN)
+        return Direct(self._connect, "BEGIN IMMEDIATE")
 
     def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            str(self.url.database), timeout=_PATIENCE, check_same_thread=False, factory=PatientConnection
-        )
+        connection = sqlite3.connect(str(self.url.database), timeout=_PATIENCE, check_same_thread=False)
         try:
             _prepare(connection, self.pragmas, self.clock)
         except BaseException:
@@ -136,7 +133,7 @@ def open(url: URL, clock: Clock) -> Store:
         url = url.set(database=str(Path(folder) / "memory.db"))
     engine = create_async_engine(
         url.set(drivername="sqlite+aiosqlite"),
-        connect_args={"timeout": _PATIENCE, "factory": PatientConnection},
+        connect_args={"timeout": _PATIENCE},
         pool_size=10,
         max_overflow=20,
     )
@@ -145,7 +142,7 @@ def open(url: URL, clock: Clock) -> Store:
     def begin(connection: Connection) -> None:
         # IMMEDIATE: a read that turns into a write fails at once, whatever the timeout, if another wrote.
         read_only = connection.get_execution_options().get("postroad_read_only")
-        connection.exec_driver_sql("BEGIN" if read_only else BEGIN)
+        connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
 
     store = SQLite(url, engine, clock)
     pragmas = store.pragmas
