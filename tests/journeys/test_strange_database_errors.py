@@ -86,9 +86,10 @@ async def test_a_worker_goes_on_telling_that_it_is_there(sqlite_url: str, monkey
         presence = Presence(b.store, GROUP, clock=Quick(), randomness=Random(1))
         stop = asyncio.Event()
         running = asyncio.create_task(presence.run(stop))
-        await asyncio.wait_for(beating.works_again.wait(), 20)
-        stop.set()
-        await asyncio.wait_for(running, 20)
+        async with asyncio.timeout(20):
+            assert await beating.works_again.wait()
+            stop.set()
+            await running
 
 
 async def test_housekeeping_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +98,8 @@ async def test_housekeeping_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     pruning = Failing(road.store.execute, of="workers_forget")
     monkeypatch.setattr(road.store, "execute", pruning)
     async with road, road.running():
-        await asyncio.wait_for(pruning.works_again.wait(), 20)
+        async with asyncio.timeout(20):
+            assert await pruning.works_again.wait()
 
 
 async def test_what_the_bus_could_not_even_record_is_said(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
