@@ -1,6 +1,7 @@
 """From the commit to the start of the handler, against the least that a hand-written listener could do.
 
-Measured twice: with everything in the writer's process, and with relay and consumer in one of their own.
+Both run at the same time and get an event in turn: whatever slows the machine for a moment slows both. Measured twice:
+with everything in the writer's process, and with those who receive in one of their own.
 """
 
 import asyncio
@@ -9,7 +10,7 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +22,9 @@ from sqlalchemy import text
 
 from bench.common import ROOT, Figure, OrderPlaced, Scale, Target, fresh_road
 from postroad import Message, Postroad
-from postroad.brokers.base import Flow, Subscription, Topology
+from postroad.brokers import connect_broker
+from postroad.brokers.base import Broker, Flow, Subscription, Topology
+from postroad.clock import SystemClock
 
 PER_SECOND = 50
 TABLES = (
@@ -38,49 +41,39 @@ async def measure(scale: Scale, server: str) -> list[Figure]:
     events = scale.of(5, 250, 1_000)
     figures = []
     for where, serve in (("one process", _serving), ("two processes", _serving_elsewhere)):
-        ours, bare = [], []
+        rounds = []
         with TemporaryDirectory() as directory:
-            for _ in range(scale.rounds):
-                broker = f"embedded:{Path(directory) / str(uuid4())}.db"
+            for number in range(scale.rounds):
+                broker = f"embedded:{Path(directory) / str(number)}.db"
                 async with fresh_road(server, *TABLES, broker_url=broker) as road:
-                    ours.append(await _delays(road, serve("ours", road), _write, events))
-                    bare.append(await _delays(road, serve("bare", road), _post, events))
-        figures += _figures(where, ours, bare)
+                    rounds.append(await _delays(road, serve, events))
+        figures += _figures(where, rounds)
     return figures
 
 
-def _figures(where: str, ours: list[list[float]], bare: list[list[float]]) -> list[Figure]:
-    medians, bare_medians = [statistics.median(d) for d in ours], [statistics.median(d) for d in bare]
-    highest = [statistics.quantiles(delays, n=100, method="inclusive")[98] for delays in ours]
-    note = f"{PER_SECOND} events/s, embedded broker in a file"
+def _figures(where: str, rounds: list[list[list[float]]]) -> list[Figure]:
+    medians, bare_medians = ([statistics.median(delays) for delays in side] for side in zip(*rounds, strict=True))
+    highest = [statistics.quantiles(ours, n=100, method="inclusive")[98] for ours, _ in rounds]
+    note = f"{PER_SECOND} events/s each, in turn, embedded broker in a file"
     return [
         Figure(f"latency, {where}", medians, bare_medians, "ms", Target(2, at_most=True), note),
-        Figure(
-            f"latency, {where}, p99",
-            highest,
-            medians,
-            "ms",
-            Target(5, at_most=True),
-            "against its median",
-        ),
+        Figure(f"latency, {where}, p99", highest, medians, "ms", Target(5, at_most=True), "against its median"),
     ]
 
 
 async def _delays(
-    road: Postroad,
-    serving: AbstractAsyncContextManager[Moments],
-    write: Callable[[Postroad, str], Awaitable[float]],
-    events: int,
-) -> list[float]:
-    """Milliseconds for each event, after a few that only warm things up."""
-    committed: Moments = {}
-    async with serving as begun:
+    road: Postroad, serve: Callable[[Postroad], AbstractAsyncContextManager[Moments]], events: int
+) -> list[list[float]]:
+    """Milliseconds for each event, ours and the bare loop's, after a few that only warm things up."""
+    committed: tuple[Moments, Moments] = ({}, {})
+    async with serve(road) as begun:
         for _ in range(events + 10):
-            id = str(uuid4())
-            committed[id] = await write(road, id)
-            await asyncio.sleep(random.uniform(0.5, 1.5) / PER_SECOND)
+            for write, moments in zip((_write, _post), committed, strict=True):
+                id = str(uuid4())
+                moments[id] = await write(road, id)
+                await asyncio.sleep(random.uniform(0.5, 1.5) / PER_SECOND)
         await asyncio.sleep(0.2)
-    return [(begun[id] - committed[id]) * 1000 for id in list(committed)[10:]]
+    return [[(begun[id] - moments[id]) * 1000 for id in list(moments)[10:]] for moments in committed]
 
 
 async def _write(road: Postroad, id: str) -> float:
@@ -104,28 +97,30 @@ async def _post(road: Postroad, id: str) -> float:
 
 
 @asynccontextmanager
-async def _serving(kind: str, road: Postroad) -> AsyncIterator[Moments]:
+async def _serving(road: Postroad) -> AsyncIterator[Moments]:
     begun: Moments = {}
-    if kind == "bare":
-        listening = asyncio.create_task(_listen(road, begun))
-        yield begun
-        listening.cancel()
-        await asyncio.wait({listening})
-        return
 
     @road.on(OrderPlaced, group="clock")
     async def look_at_the_clock(event: OrderPlaced) -> None:
         begun[event.order_id] = time.monotonic()
 
-    async with road.running():
-        yield begun
+    # A file of its own, so that neither is woken by the other's messages.
+    broker = connect_broker(f"{road.broker_url}.bare", clock=SystemClock())
+    listening = asyncio.create_task(_listen(road.database_url, broker, begun))
+    try:
+        async with road.running():
+            yield begun
+    finally:
+        listening.cancel()
+        await asyncio.wait({listening})
+        await broker.aclose()
 
 
-async def _listen(road: Postroad, begun: Moments) -> None:
-    """NOTIFY → fetch → hand over through the same broker → receive → call → mark; no order, no lease, no inbox."""
+async def _listen(database_url: str, broker: Broker, begun: Moments) -> None:
+    """NOTIFY → fetch → hand over through such a broker → receive → call → mark; no order, no lease, no inbox."""
     topology = Topology(("bench.letter.events",), (Subscription("bench.letter.events.bare", "bench.letter.events"),))
-    await road.broker.apply(topology)
-    receiver = await road.broker.subscribe("bench.letter.events.bare", Flow())
+    await broker.apply(topology)
+    receiver = await broker.subscribe("bench.letter.events.bare", Flow())
 
     async def call() -> None:
         while True:
@@ -134,17 +129,16 @@ async def _listen(road: Postroad, begun: Moments) -> None:
                 await delivery.ack()
 
     calling = asyncio.create_task(call())
-    url = road.database_url
     try:
         async with (
-            await psycopg.AsyncConnection.connect(url, autocommit=True) as listener,
-            await psycopg.AsyncConnection.connect(url, autocommit=True) as connection,
+            await psycopg.AsyncConnection.connect(database_url, autocommit=True) as listener,
+            await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection,
         ):
             await listener.execute("LISTEN letters")
             async for _ in listener.notifies():
                 found = await connection.execute("SELECT n, id FROM letters WHERE NOT sent ORDER BY n LIMIT 1000")
                 rows = await found.fetchall()
-                await road.broker.send([_letter(id) for _, id in rows])
+                await broker.send([_letter(id) for _, id in rows])
                 numbers = [number for number, _ in rows]
                 await connection.execute("UPDATE letters SET sent = true WHERE n = ANY(%s)", (numbers,))
     finally:
@@ -167,10 +161,10 @@ def _letter(id: str) -> Message:
 
 
 @asynccontextmanager
-async def _serving_elsewhere(kind: str, road: Postroad) -> AsyncIterator[Moments]:
+async def _serving_elsewhere(road: Postroad) -> AsyncIterator[Moments]:
     """The same in a child, which says when it is ready and, at the end of its input, what it has seen."""
     begun: Moments = {}
-    command = [sys.executable, "-m", "bench.latency", kind, road.database_url, road.broker_url]
+    command = [sys.executable, "-m", "bench.latency", road.database_url, road.broker_url]
     pipe = asyncio.subprocess.PIPE
     child = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdin=pipe, stdout=pipe, limit=2**24)
     assert child.stdin is not None
@@ -182,8 +176,8 @@ async def _serving_elsewhere(kind: str, road: Postroad) -> AsyncIterator[Moments
     await child.wait()
 
 
-async def _serve_for_parent(kind: str, database_url: str, broker_url: str) -> None:
-    async with Postroad("bench", database_url, broker_url) as road, _serving(kind, road) as begun:
+async def _serve_for_parent(database_url: str, broker_url: str) -> None:
+    async with Postroad("bench", database_url, broker_url) as road, _serving(road) as begun:
         print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.read)
         print(json.dumps(begun), flush=True)

@@ -6,8 +6,6 @@ import random
 import socket
 from typing import Final
 
-from sqlalchemy.exc import SQLAlchemyError
-
 from postroad.clock import Clock
 from postroad.errors import StoreError
 from postroad.message import new_id
@@ -27,7 +25,7 @@ class Presence:
         while not stop.is_set():
             try:
                 await self.run_once()
-            except (StoreError, SQLAlchemyError):
+            except StoreError:
                 pass
             try:
                 await self._clock.wait_for(stop.wait(), _BEAT)
@@ -45,5 +43,5 @@ class Presence:
         try:
             async with self._store.transaction() as connection:
                 await self._store.execute(connection, "worker_gone", id=self._id)
-        except (StoreError, SQLAlchemyError):
+        except StoreError:
             pass

@@ -6,8 +6,6 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy.exc import SQLAlchemyError
-
 from postroad.errors import StoreError
 from postroad.presence import Presence
 from postroad.retry import describe
@@ -89,8 +87,8 @@ class Runner:
         while not self._stop.is_set():
             try:
                 await act()
-            except (StoreError, SQLAlchemyError) as error:
-                log.debug("housekeeping waits: %s", describe(getattr(error, "orig", None) or error))
+            except StoreError as error:
+                log.debug("housekeeping waits: %s", describe(error))
             try:
                 await self._road.clock.wait_for(self._stop.wait(), interval)
             except TimeoutError:

@@ -4,8 +4,8 @@ import asyncio
 from typing import cast
 
 import pytest
-from sqlalchemy.exc import DBAPIError
 
+from postroad.errors import StoreError
 from postroad.inbox import ConsumeOptions, Status
 from postroad.message import Message
 from postroad.stores import open_store
@@ -153,5 +153,5 @@ async def test_claims_of_the_same_messages_in_different_order_do_not_deadlock(da
 
 async def test_a_row_that_is_refused_for_another_reason_is_not_taken_for_a_duplicate(database_url: str) -> None:
     async with bench(database_url) as b, b.store.engine.connect() as connection:
-        with pytest.raises(DBAPIError):
+        with pytest.raises(StoreError):
             await b.inbox.claim(connection, cast(str, None), [placed()])

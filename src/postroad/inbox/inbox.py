@@ -4,12 +4,11 @@ import asyncio
 import os
 import random
 import socket
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from postroad.clock import Clock
@@ -152,9 +151,10 @@ class Inbox(Records):
 
     async def mark_success(self, connection: AsyncConnection, lease: Lease) -> None:
         """In the handler's transaction. Raises LeaseLost, which rolls it back, after somebody took over."""
-        result = await self.store.execute(
-            connection, "inbox_succeed", group=lease.group, event_id=lease.event_id, epoch=lease.epoch
-        )
+        with self.store.translating():
+            result = await self.store.execute(
+                connection, "inbox_succeed", group=lease.group, event_id=lease.event_id, epoch=lease.epoch
+            )
         if result.rowcount != 1:
             raise LeaseLost(
                 f"Event {lease.event_id} was taken over from this worker in group {lease.group}; "
@@ -210,7 +210,7 @@ class Inbox(Records):
     async def _let_go(self, lease: Lease) -> None:
         try:
             await self.release(lease)
-        except (StoreError, SQLAlchemyError):
+        except StoreError:
             pass  # then the lease ends by itself
 
     # -- the template ----------------------------------------------------------------------------------
@@ -228,38 +228,26 @@ class Inbox(Records):
         and StoreError if nothing could be recorded: then deliver it again.
         """
         options = options or ConsumeOptions()
-        with self._recording(message):
-            acquired = await self.try_acquire(group, message, options.lock_ttl, keep_message=options.keep_message)
-            if acquired.lease is None:
-                return await self._answer(group, message, acquired, options)
+        acquired = await self.try_acquire(group, message, options.lock_ttl, keep_message=options.keep_message)
+        if acquired.lease is None:
+            return await self._answer(group, message, acquired, options)
         try:
             await self.attempt(acquired.lease, lambda session: handler(message, session), options.lock_ttl)
         except (LeaseLost, StoreError):
             raise
         except Exception as error:
             failures = acquired.retry_count + 1
-            with self._recording(message):
-                await self.mark_failed(
-                    group,
-                    message,
-                    error,
-                    decide(error, failures, options.backoff),
-                    lease=acquired.lease,
-                    failures=failures,
-                    keep_message=options.keep_message,
-                )
+            await self.mark_failed(
+                group,
+                message,
+                error,
+                decide(error, failures, options.backoff),
+                lease=acquired.lease,
+                failures=failures,
+                keep_message=options.keep_message,
+            )
             raise
         return ConsumeResult()
-
-    @contextmanager
-    def _recording(self, message: Message) -> Iterator[None]:
-        """Our own statements: their errors look like the handler's, and those are in the record."""
-        try:
-            yield
-        except SQLAlchemyError as error:
-            cause = describe(getattr(error, "orig", None) or error)
-            told = f"{self.store.address} could not record {message.id} ({cause}). Deliver it again."
-            raise StoreError(told) from error
 
     async def _answer(self, group: str, message: Message, acquired: Acquired, options: ConsumeOptions) -> ConsumeResult:
         match acquired.state:

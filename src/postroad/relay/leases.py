@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from postroad.clock import Clock
@@ -95,7 +94,7 @@ class ShardLeases:
         try:
             async with self._store.transaction() as connection:
                 renewed = await self._renew(connection)
-        except (StoreError, SQLAlchemyError):
+        except StoreError:
             return  # tried again at the next beat; without success `epochs` runs dry by itself
         if renewed == len(self._epochs):
             self._renewed(asked_at)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
 
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from postroad.brokers.base import Broker, Confirmed, Outcome, Refused, Unavailable
@@ -111,7 +110,7 @@ class Relay:
                 try:
                     progress = await self.run_once()
                     failures = 0
-                except (StoreError, SQLAlchemyError) as error:
+                except StoreError as error:
                     # Whatever the database says: the events are still there, and giving up would help nobody.
                     failures += 1
                     _log_store_trouble(error, failures)
@@ -306,7 +305,7 @@ class Relay:
             try:
                 told_already = self._wake.name if self._wake else ""
                 return await self._store.watch(self._outbox.channel, self.wakeup.set, told_already)
-            except (StoreError, SQLAlchemyError) as error:
+            except StoreError as error:
                 log.debug("watching %s broke off: %s", self._outbox.name, describe(error))
             await self._clock.sleep(_WATCH_AGAIN)
 
@@ -319,7 +318,7 @@ class Relay:
     async def _leave(self) -> None:
         try:
             await self.leases.release()
-        except (StoreError, SQLAlchemyError) as error:
+        except StoreError as error:
             log.info("leases were not handed back (%s); they run out by themselves", error)
 
     async def _wake_on(self, stop: asyncio.Event) -> None:
@@ -331,9 +330,8 @@ def _destination(run: Run) -> str:
     return run[0].message.topic
 
 
-def _log_store_trouble(error: Exception, failures: int) -> None:
+def _log_store_trouble(error: StoreError, failures: int) -> None:
     # At the 1st, 2nd, 4th, 8th … failure in a row: an outage must not fill the disk with its own story.
     # That others were busy is worth a line only if it lasts.
     if failures & (failures - 1) == 0 and not (isinstance(error, StoreBusy) and failures < 8):
-        told = str(error) if isinstance(error, StoreError) else describe(getattr(error, "orig", None) or error)
-        log.warning("%s Trying again (failure %d in a row).", told, failures)
+        log.warning("%s Trying again (failure %d in a row).", error, failures)

@@ -5,7 +5,7 @@ import asyncio
 from postroad.clock import Clock
 
 _SHORTEST_PAUSE = 0.02
-_BREATH = 0.003
+_BREATH = 0.006
 
 
 class Wakeup:

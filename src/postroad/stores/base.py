@@ -216,7 +216,7 @@ class Store:
     # -- errors --------------------------------------------------------------------------------------
 
     def translating(self) -> "_Translation":
-        """`with store.translating():` turns driver errors into ours."""
+        """`with store.translating():` around statements of our own: whatever goes wrong there is a StoreError."""
         return _Translation(self)
 
     def translate(self, error: Exception) -> Exception:
@@ -268,9 +268,10 @@ class _Translation:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, SQLAlchemyError):
             translated = self._store.translate(error)
-            if translated is not error:
-                raise translated from error
-        elif isinstance(error, OSError):
+            if translated is error:
+                translated = StoreError(f"{self._store.address} did not take a statement of ours ({_cause(error)}).")
+            raise translated from error
+        if isinstance(error, OSError):
             raise StoreUnavailable(
                 f"{self._store.address} cannot be reached ({_cause(error)}). Is it running?"
             ) from error

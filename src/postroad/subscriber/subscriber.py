@@ -6,8 +6,6 @@ import random
 from collections.abc import Collection, Hashable, Sequence
 from typing import Any, Final
 
-from sqlalchemy.exc import SQLAlchemyError
-
 from postroad.brokers.base import Broker, Delivery, Receiver
 from postroad.clock import Clock, SystemClock
 from postroad.codec.upcast import Upcasters
@@ -89,12 +87,10 @@ class Subscriber:
                 receiver = receiver or await self._subscribe(topic)
                 self._accept(await receiver.receive())
                 pause = _SHORTEST_PAUSE
-            except (BrokerUnavailable, StoreError, SQLAlchemyError) as error:
+            except (BrokerUnavailable, StoreError) as error:
                 # Whatever the database says: the messages are still there, and giving up would help nobody.
                 if self._occasionally(topic):
-                    told = (
-                        error if isinstance(error, PostroadError) else describe(getattr(error, "orig", None) or error)
-                    )
+                    told = error if isinstance(error, PostroadError) else describe(error)
                     _log.warning("group %s cannot receive from %s: %s", self.group, topic, told)
                 await self._clock.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)

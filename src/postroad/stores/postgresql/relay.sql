@@ -76,12 +76,14 @@ SELECT {event_id} AS event_id, {payload_out} AS payload FROM {outbox}
 -- name: mark_sent
 -- Settle by lease, not by id alone: a slow relay must not undo what its successor did.
 -- A relay that was sending while a person skipped the event has the last word: it was sent.
+-- The lease is looked up for each row: a join would be planned for ten rows, and compare a thousand with every shard.
 UPDATE {delivery}
    SET {state} = 'SENT', {published_at} = clock_timestamp(), {last_error} = NULL
  WHERE {state} <> 'SENT' AND {delivery_event_id} = ANY (ARRAY(
    SELECT {id_in_list}
      FROM unnest(CAST(:ids AS text[]), CAST(:shards AS smallint[]), CAST(:epochs AS bigint[])) AS j(id, shard, epoch)
-     JOIN {shards} l ON l.outbox = :outbox_name AND l.shard = j.shard AND l.epoch = j.epoch AND l.token = :token));
+    WHERE j.epoch = (SELECT l.epoch FROM {shards} l
+                      WHERE l.outbox = :outbox_name AND l.shard = j.shard AND l.token = :token)));
 
 -- name: mark_failed
 UPDATE {delivery} AS d
