@@ -8,8 +8,8 @@ indexes weighs, whoever writes it: smaller ones are shown too, the smallest besi
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import ExitStack, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -53,14 +53,18 @@ def _place(lines: int) -> Sequence[str]:
 BY_HAND = "INSERT INTO plain_outbox (id, topic, type, aggregate, payload) VALUES (:event, :topic, :type, :id, :payload)"
 
 
-Run = Callable[..., Awaitable[float]]
+Kind = dict[str, bool]
+Writer = Callable[[Kind, float], Awaitable[int]]
+"""Transactions of this kind, one after the other on one connection until this moment; how many that was."""
+Connecting = Callable[[Postroad], AbstractAsyncContextManager[Writer]]
 
 
 async def measure(scale: Scale, server: str) -> list[Figure]:
-    seconds = scale.of(0.05, 2.0, 5.0)
+    # Many short rounds: the machine's speed changes from second to second.
+    seconds, rounds = scale.of(0.05, 0.5), scale.of(1, 15, 40)
     order, alone = partial(_psycopg, _place(LINES)), partial(_psycopg, (INSERT,))
     without, by_hand = {"with_event": False}, {"with_event": False, "by_hand": True}
-    variants: tuple[tuple[str, Run, dict[str, bool], Target | None], ...] = (
+    variants: tuple[tuple[str, Connecting, Kind, Target | None], ...] = (
         ("write, an order of three lines", order, without, Target(0.80)),
         ("write, an order of one line", partial(_psycopg, _place(1)), without, None),
         ("write, an order, in a pipeline", partial(order, pipeline=True), without, None),
@@ -70,13 +74,12 @@ async def measure(scale: Scale, server: str) -> list[Figure]:
         ("write, a single INSERT, against an outbox by hand", alone, by_hand, None),
     )
     figures = []
-    for name, run, other, target in variants:
-        async with fresh_road(server, *TABLES) as road:
-            await run(road, 0.0, with_event=True)  # once through everything, so that no round pays for a first time
-            ours, bare = await side_by_side(
-                scale.rounds, partial(run, road, seconds, with_event=True), partial(run, road, seconds, **other)
-            )
-        figures.append(Figure(name, ours, bare, "tx/s", target))
+    for name, connecting, other, target in variants:
+        async with fresh_road(server, *TABLES) as road, AsyncExitStack() as stack:
+            writers = [await stack.enter_async_context(connecting(road)) for _ in range(CONNECTIONS)]
+            ours, bare = partial(_rate, writers, {"with_event": True}, seconds), partial(_rate, writers, other, seconds)
+            await side_by_side(1, ours, bare)  # so that no round pays for a first time
+            figures.append(Figure(name, *await side_by_side(rounds, ours, bare), "tx/s", target))
     return figures
 
 
@@ -88,20 +91,13 @@ def _order() -> tuple[OrderPlaced, dict[str, Any]]:
     return order, values | {f"product{n}": product for n, product in enumerate(products)}
 
 
-async def _psycopg(
-    statements: Sequence[str],
-    road: Postroad,
-    seconds: float,
-    *,
-    with_event: bool,
-    by_hand: bool = False,
-    pipeline: bool = False,
-) -> float:
-    """Plain connections in threads; in a pipeline the statements of a transaction share a round trip."""
+@asynccontextmanager
+async def _psycopg(statements: Sequence[str], road: Postroad, *, pipeline: bool = False) -> AsyncIterator[Writer]:
+    """A plain connection in a thread; in a pipeline the statements of a transaction share a round trip."""
     texts = [restyle(statement, "pyformat") for statement in statements]
     hand_written = restyle(BY_HAND, "pyformat")
 
-    def transact(connection: psycopg.Connection) -> None:
+    def transact(with_event: bool, by_hand: bool = False) -> None:
         order, values = _order()
         with connection.pipeline() if pipeline else nullcontext():
             for statement in texts:
@@ -113,63 +109,59 @@ async def _psycopg(
                 connection.execute(hand_written, values | event | {"payload": msgspec.json.encode(order)})
             connection.commit()
 
-    def work(connection: psycopg.Connection, deadline: float) -> int:
+    def work(kind: Kind, until: float) -> int:
         done = 0
-        while not done or time.monotonic() < deadline:
-            transact(connection)
+        while not done or time.monotonic() < until:
+            transact(**kind)
             done += 1
         return done
 
-    with ExitStack() as stack:
-        connections = [stack.enter_context(psycopg.connect(road.database_url)) for _ in range(CONNECTIONS)]
-        writers = [partial(_in_thread, partial(work, connection)) for connection in connections]
-        return await _rate(writers, seconds)
+    with psycopg.connect(road.database_url) as connection:
+        yield partial(asyncio.to_thread, work)
 
 
-async def _in_thread(work: Callable[[float], int], deadline: float) -> int:
-    return await asyncio.to_thread(work, deadline)
-
-
-async def _asyncpg(road: Postroad, seconds: float, *, with_event: bool) -> float:
+@asynccontextmanager
+async def _asyncpg(road: Postroad) -> AsyncIterator[Writer]:
     texts = [(restyle(statement, "numbered"), parameters(statement)) for statement in _place(LINES)]
+    connection = await asyncpg.connect(road.database_url)
 
-    async def work(connection: asyncpg.Connection, deadline: float) -> int:
-        done = 0
-        while not done or time.monotonic() < deadline:
-            order, values = _order()
-            async with connection.transaction():
-                for statement, names in texts:
-                    await connection.execute(statement, *(values[name] for name in names))
-                if with_event:
-                    await road.add(connection, order)
-            done += 1
-        await connection.close()
-        return done
+    async def transact(with_event: bool) -> None:
+        order, values = _order()
+        async with connection.transaction():
+            for statement, names in texts:
+                await connection.execute(statement, *(values[name] for name in names))
+            if with_event:
+                await road.add(connection, order)
 
-    connections = [await asyncpg.connect(road.database_url) for _ in range(CONNECTIONS)]
-    return await _rate([partial(work, connection) for connection in connections], seconds)
+    yield partial(_work, transact)
+    await connection.close()
 
 
-async def _sqlalchemy(road: Postroad, seconds: float, *, with_event: bool) -> float:
+@asynccontextmanager
+async def _sqlalchemy(road: Postroad) -> AsyncIterator[Writer]:
     texts = [text(statement) for statement in _place(LINES)]
 
-    async def work(deadline: float) -> int:
-        done = 0
-        while not done or time.monotonic() < deadline:
-            order, values = _order()
-            async with road.session() as session, session.begin():
-                for statement in texts:
-                    await session.execute(statement, values)
-                if with_event:
-                    road.add(session, order)
-            done += 1
-        return done
+    async def transact(with_event: bool) -> None:
+        order, values = _order()
+        async with road.session() as session, session.begin():
+            for statement in texts:
+                await session.execute(statement, values)
+            if with_event:
+                road.add(session, order)
 
-    return await _rate([work] * CONNECTIONS, seconds)
+    yield partial(_work, transact)
 
 
-async def _rate(writers: Sequence[Callable[[float], Awaitable[int]]], seconds: float) -> float:
+async def _work(transact: Callable[..., Awaitable[None]], kind: Kind, until: float) -> int:
+    done = 0
+    while not done or time.monotonic() < until:
+        await transact(**kind)
+        done += 1
+    return done
+
+
+async def _rate(writers: Sequence[Writer], kind: Kind, seconds: float) -> float:
     """All of them at once until the time is up; how many transactions that was in a second."""
     begun = time.monotonic()
-    done = await asyncio.gather(*(write(begun + seconds) for write in writers))
+    done = await asyncio.gather(*(write(kind, begun + seconds) for write in writers))
     return sum(done) / (time.monotonic() - begun)

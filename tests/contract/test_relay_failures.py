@@ -209,6 +209,24 @@ async def test_a_hot_key_does_not_starve_the_others(office: Office) -> None:
     assert looked == {"hot", *(f"p{n}" for n in range(10))}
 
 
+async def test_long_runs_of_some_shards_do_not_starve_the_others(office: Office) -> None:
+    added = await office.post(*(f"p{n % 24}" for n in range(24 * 8)))
+    for n in range(24):
+        await office.run(
+            f"UPDATE {{delivery}} SET {{shard}} = {n} WHERE {{ordering_key}} = '{added[n].message.ordering_key}'"
+        )
+    epochs = dict.fromkeys(range(24), 1)
+    reader = DueReader(office.store, office.table, batch=8)
+    looked: set[str] = set()
+    longest = 0
+    for _ in range(30):  # nothing is marked: each look finds all of them due
+        runs = (await reader.read(epochs)).runs
+        looked |= {run[0].message.aggregate_id for run in runs}
+        longest = max(longest, *map(len, runs))
+    assert looked == {f"p{n}" for n in range(24)}
+    assert longest == 8
+
+
 async def test_an_event_outside_any_shard_of_ours_is_left_to_its_owner(office: Office) -> None:
     async with office.store.session() as session, session.begin():
         office.outbox.add(session, Posted("a"))

@@ -17,6 +17,9 @@ from postroad.stores.tables import OutboxTable
 
 _DEEPEST: Final = 500
 """Keys per shard in one read; MySQL stops a recursion at 1,000."""
+_LONGEST_RUN: Final = 8
+_FULL: Final = 0.75
+_LOOKS_UNTIL_NEXT_TRY: Final = 16
 MOST_BYTES: Final = 16 * 1024 * 1024
 """Payload in one look; a larger message goes alone."""
 _decode_attributes = msgspec.json.Decoder(dict[str, Any]).decode
@@ -57,12 +60,34 @@ class Look:
         return bool(self.runs or self.unreadable)
 
 
+class RunLength:
+    """How many rows a key probably has. Finding a key costs more than reading its next row, so in a backlog fewer keys
+    with longer runs are read at once; that there is more of each is tried now and then, while looks are full."""
+
+    def __init__(self, batch: int, longest: int) -> None:
+        self._batch, self._longest = batch, longest
+        self.now = 1
+        self._full_looks_to_wait = 0
+
+    def found(self, rows: int) -> None:
+        if rows < self._batch * _FULL:
+            if self.now > 1:
+                self._full_looks_to_wait = _LOOKS_UNTIL_NEXT_TRY
+            self.now = max(1, self.now // 2)
+        elif self._full_looks_to_wait:
+            self._full_looks_to_wait -= 1
+        else:
+            self.now = min(self.now * 2, self._longest)
+
+
 class DueReader:
     """Walks the keys of each shard in turn and starts over at the end, so that no key can starve another."""
 
-    def __init__(self, store: Store, outbox: OutboxTable, batch: int) -> None:
+    def __init__(self, store: Store, outbox: OutboxTable, batch: int, *, runs: bool = True) -> None:
         self._store, self._outbox, self._batch = store, outbox, batch
+        self._run = RunLength(batch, _LONGEST_RUN if runs else 1)
         self._after: dict[int, str] = {}
+        self._last_shard = -1
         self._payloads = Payloads(store, outbox, MOST_BYTES, most_rows=batch + SHARDS)
 
     async def read(
@@ -72,12 +97,17 @@ class DueReader:
         thousand parked keys, or keys of a topic that is out, must not hide the one behind them."""
         begun = dict(self._after)
         started_over: set[int] = set()
-        ahead = sorted(epochs)
+        ahead = sorted(epochs, key=lambda shard: (shard <= self._last_shard, shard))
         while ahead and pages > 0:
             pages -= 1
-            depth = min(math.ceil(self._batch / len(ahead)), _DEEPEST)
-            rows = await self._read_due(ahead, depth)
-            ahead = self._move_on(ahead, rows, depth, begun, started_over)
+            keys = math.ceil(self._batch / self._run.now)
+            few = keys if self._run.now > 1 else len(ahead)
+            shards, later = ahead[:few], ahead[few:]
+            depth = min(math.ceil(keys / len(shards)), _DEEPEST)
+            rows = await self._read_due(shards, depth)
+            self._run.found(len(rows))
+            self._last_shard = shards[-1]
+            ahead = later + self._move_on(shards, rows, depth, begun, started_over)
             if look := await self._sort_out(rows, epochs, wanted):
                 return look
         return Look()

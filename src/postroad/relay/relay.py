@@ -95,7 +95,7 @@ class Relay:
         self.breaker = Breaker(self._clock, randomness)
         self.statistics = RelayStatistics()
         self._wake = wake
-        self._reader = DueReader(store, outbox, self.options.batch)
+        self._reader = DueReader(store, outbox, self.options.batch, runs=broker.features.ordered_runs)
         self._adoption = Adoption(store, outbox) if outbox.adopted else None
 
     async def run(self, stop: asyncio.Event) -> None:
