@@ -1,0 +1,226 @@
+"""A lease counts for its shard, outbox, holder and epoch; and each statement leaves alone what is not meant."""
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from postroad.message import SHARDS
+from postroad.relay import Relay
+from postroad.relay.reader import Due, DueReader
+from postroad.retry import Backoff
+from postroad.stores.base import id_text
+from postroad.testing import FaultyBroker
+from postroad.testing.office import LONG_AGO, Office
+
+SOMEBODY = UUID(int=1)
+
+
+async def leased(office: Office, **options: Any) -> Relay:
+    relay = office.relay(**options)
+    await relay.leases.keep()
+    return relay
+
+
+async def due(office: Office, relay: Relay) -> dict[str, Due]:
+    look = await DueReader(office.store, office.table, 10 * SHARDS).read(relay.leases.epochs)
+    return {run[0].message.aggregate_id: run[0] for run in look.runs}
+
+
+async def run(office: Office, statement: str, **values: Any) -> Any:
+    async with office.store.transaction() as connection:
+        return await office.store.execute(connection, statement, **values)
+
+
+async def mark_failed(office: Office, relay: Relay, one: Due) -> int:
+    async with office.store.transaction() as connection:
+        return await relay._mark_failed(connection, one, "no", 60.0)
+
+
+async def held(office: Office, holder: UUID, name: str) -> dict[int, Any]:
+    rows = await office.query(
+        "SELECT shard, expires_at, owner FROM {shards} WHERE token = :token AND outbox = :name",
+        token=office.store.adapt(holder),
+        name=name,
+    )
+    return {row.shard: (row.expires_at, row.owner) for row in rows}
+
+
+async def test_losing_one_shard_is_losing_the_right_to_mark_its_events(office: Office) -> None:
+    """The others are still ours, under the same epoch."""
+    await office.post("a", "b")
+    await office.run("UPDATE {delivery} SET {shard} = 7")
+    relay = await leased(office)
+    one = await due(office, relay)
+    await office.run(
+        "UPDATE {shards} SET token = :token, epoch = 2 WHERE shard = 7", token=office.store.adapt(SOMEBODY)
+    )
+    await relay._mark([one["a"]], [])
+    assert relay.leases.epochs == {}
+    assert await mark_failed(office, relay, one["b"]) == 0
+    assert await office.states() == ["NEW", "NEW"]
+
+
+async def test_only_what_was_sent_or_refused_is_marked(office: Office) -> None:
+    await office.post("a", "b", "c", "d")
+    await office.run("UPDATE {delivery} SET {shard} = 7")
+    relay = await leased(office)
+    one = await due(office, relay)
+    await relay._mark([one["b"]], [])
+    assert await mark_failed(office, relay, one["c"]) == 1
+    rows = await office.rows()
+    assert [row.state for row in rows] == ["NEW", "SENT", "RETRY", "NEW"]
+    assert [(row.attempts, row.last_error) for row in rows] == [(0, None), (0, None), (1, "no"), (0, None)]
+    assert [row.next_attempt_at is not None for row in rows] == [False, False, True, False]
+
+
+async def test_each_event_is_marked_by_the_lease_of_its_own_shard(office: Office) -> None:
+    await office.post("a", "b", "c")
+    for shard, parcel in enumerate("abc"):
+        where = f"WHERE {{ordering_key}} = 'parcel/{parcel}'"
+        await office.run(f"UPDATE {{delivery}} SET {{shard}} = {shard} {where}")
+    relay = await leased(office)
+    one = await due(office, relay)
+    await office.run("UPDATE {shards} SET token = :token WHERE shard = 1", token=office.store.adapt(SOMEBODY))
+    await relay._mark([one["a"], one["b"], one["c"]], [])
+    assert await office.states() == ["SENT", "NEW", "SENT"]
+
+
+async def test_what_a_person_skipped_cannot_fail_any_more(office: Office) -> None:
+    await office.post("a")
+    relay = await leased(office)
+    one = await due(office, relay)
+    await office.run("UPDATE {delivery} SET {state} = 'SKIPPED'")
+    assert await mark_failed(office, relay, one["a"]) == 0
+    assert await office.states() == ["SKIPPED"]
+
+
+async def test_what_was_sent_in_the_end_keeps_no_error_and_has_its_time(office: Office) -> None:
+    await office.post("a")
+    await office.carry(FaultyBroker(office.broker, refuse=lambda message: "no"), backoff=Backoff(attempts=3))
+    await office.make_due()
+    await office.carry()
+    (row,) = await office.query("SELECT {last_error} AS error, {published_at} AS at FROM {delivery}")
+    assert row.error is None
+    assert row.at is not None
+
+
+async def test_one_holder_in_two_outboxes_has_them_apart(office: Office) -> None:
+    first, second = await leased(office), office.relay(outbox=office.tables[2])
+    second.leases.token = token = first.leases.token
+    names = [table.name for table in (office.tables[0], office.tables[2])]
+    await second.leases.keep()
+    assert [len(await held(office, token, name)) for name in names] == [SHARDS, SHARDS]
+    assert await first.leases._renew_all() is None
+    assert len(first.leases.epochs) == SHARDS
+    await office.run("UPDATE {shards} SET expires_at = :then", then=LONG_AGO)
+    before = await held(office, token, names[1])
+    await first.leases._renew_all()
+    assert await held(office, token, names[1]) == before
+    assert set(await held(office, token, names[0])) == set(range(SHARDS))
+    await first.leases.release()
+    assert [len(await held(office, token, name)) for name in names] == [0, SHARDS]
+
+
+async def test_a_relay_renews_and_gives_back_its_own_shards_only(office: Office) -> None:
+    first, second = await leased(office), await leased(office)
+    for relay in (first, second):
+        await relay.leases.keep()
+    name = office.table.name
+    await office.run("UPDATE {shards} SET expires_at = :then WHERE token IS NOT NULL", then=LONG_AGO)
+    before = await held(office, second.leases.token, name)
+    assert len(before) == SHARDS // 2
+    await first.leases._renew_all()
+    assert await held(office, second.leases.token, name) == before
+    await first.leases.release()
+    assert await held(office, second.leases.token, name) == before
+    (row,) = await office.query(
+        "SELECT count(*) AS free FROM {shards} WHERE outbox = :name AND token IS NULL AND owner IS NULL"
+        " AND expires_at IS NULL",
+        name=name,
+    )
+    assert row.free == SHARDS // 2
+
+
+async def test_a_lease_shows_its_owner(office: Office) -> None:
+    relay = await leased(office)
+    owners = {owner for _, owner in (await held(office, relay.leases.token, office.table.name)).values()}
+    assert owners == {relay.name}
+
+
+async def test_only_relays_of_the_same_outbox_have_a_share(office: Office) -> None:
+    for number, kind, detail in ((1, "worker", office.table.name), (2, "relay", "another")):
+        await run(office, "worker_beat", id=UUID(int=number), kind=kind, name="x", detail=detail)
+    assert len((await leased(office)).leases.epochs) == SHARDS
+    await run(office, "worker_beat", id=UUID(int=3), kind="relay", name="x", detail=office.table.name)
+    other = office.relay()
+    await office.run("UPDATE {shards} SET token = NULL")
+    await office.run("DELETE FROM {workers} WHERE id <> :id", id=office.store.adapt(UUID(int=3)))
+    await other.leases.keep()
+    assert len(other.leases.epochs) == SHARDS // 2
+
+
+async def test_whoever_has_shard_0_of_the_outbox_sorts_in_what_others_wrote(office: Office) -> None:
+    first, second = await leased(office), await leased(office)
+    for relay in (first, second):
+        await relay.leases.keep()
+    turns = []
+    for relay in (first, second):
+        for outbox in (office.table.name, "another"):
+            turn = await run(office, "adoption_turn", outbox_name=outbox, token=relay.leases.token)
+            turns.append([row.shard for row in turn.rows])
+    assert second.leases.epochs
+    assert turns == [[0], [], [], []]
+
+
+async def test_a_row_of_others_is_sorted_in_once_and_by_itself(office: Office) -> None:
+    added = await office.post("a", "b")
+    await office.run("UPDATE {delivery} SET {shard} = NULL, {ordering_key} = NULL")
+    office.outbox.close()
+    values: dict[str, Any] = {
+        "outbox": office.table,
+        "event_id": added[0].id,
+        "version": 1,
+        "now": added[0].message.occurred_at,
+    }
+    assert (await run(office, "assign_shard", shard=3, ordering_key="parcel/x", **values)).rowcount == 1
+    assert (await run(office, "assign_shard", shard=4, ordering_key="parcel/y", **values)).rowcount == 0
+    rows = await office.query("SELECT {shard} AS shard, {ordering_key} AS k FROM {delivery} ORDER BY {aggregate_id}")
+    assert [(row.shard, row.k) for row in rows] == [(3, "parcel/x"), (None, None)]
+
+
+async def test_payloads_are_fetched_of_those_that_were_asked_for(office: Office) -> None:
+    added = await office.post("a", "b", "c")
+    (row,) = await office.query("SELECT {event_id} AS id FROM {outbox} WHERE {aggregate_id} = 'b'")
+    found = await office.store.read("read_payloads", office.table, ids=[id_text(row.id)])
+    assert [(one.event_id, bytes(one.payload)) for one in found.rows] == [(row.id, added[1].message.payload)]
+
+
+async def test_after_the_last_key_it_begins_with_the_first_again(office: Office) -> None:
+    await office.post("a", "b", "c")
+    await office.run("UPDATE {delivery} SET {shard} = 0")
+    reader = DueReader(office.store, office.table, batch=2)
+    seen = []
+    for _ in range(3):
+        look = await reader.read({0: 1})
+        seen.append([due.message.aggregate_id for run in look.runs for due in run])
+    assert seen == [["a", "b"], ["c"], ["a", "b"]]
+
+
+@pytest.mark.parametrize("state", ["NEW", "SENT", "SKIPPED"])
+async def test_a_person_frees_and_skips_the_event_that_was_meant(office: Office, state: str) -> None:
+    """One statement at a time, beside an event in the same state and one that is none of a person's business."""
+    added = await office.post("a", "b", "c")
+    values = {"outbox": office.table, "event_id": added[0].id}
+    for statement, outcome in (("outbox_retry", "NEW"), ("outbox_skip", "SKIPPED")):
+        await office.run(
+            "UPDATE {delivery} SET {state} = 'FAILED', {attempts} = 5, {next_attempt_at} = :then", then=LONG_AGO
+        )
+        await office.run("UPDATE {delivery} SET {state} = :state WHERE {ordering_key} = 'parcel/c'", state=state)
+        assert (await run(office, statement, **values)).rowcount == 1
+        assert await office.states() == [outcome, "FAILED", state]
+        (row, *_) = await office.rows()
+        assert row.next_attempt_at is None
+        assert row.attempts == (0 if outcome == "NEW" else 5)
+        assert (await run(office, statement, outbox=office.table, event_id=added[2].id)).rowcount == 0
+        assert await office.states() == [outcome, "FAILED", state]
