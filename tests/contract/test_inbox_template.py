@@ -1,10 +1,12 @@
 """The consumption template on every store: acquire, run, settle; fail, wait, stop."""
 
 import asyncio
+import sqlite3
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from postroad.errors import (
@@ -14,6 +16,7 @@ from postroad.errors import (
     ConsumeFailed,
     LeaseLost,
     PoisonError,
+    StoreBusy,
 )
 from postroad.inbox import AcquireState, ConsumeOptions, ConsumeResult, Inbox, Status
 from postroad.inbox.record import unpack
@@ -323,6 +326,22 @@ async def test_a_handlers_refused_connection_elsewhere_is_its_own_error(database
         message = placed()
         await fail(b, message, ConnectionRefusedError("mail server"))
         assert (await b.record(message)).retry_count == 1
+
+
+async def test_a_busy_database_inside_a_handler_is_nobodys_fault(sqlite_url: str) -> None:
+    """No attempt is counted, the lease is let go, and whoever delivered it is told to try again."""
+    async with bench(sqlite_url) as b:
+        message = placed()
+
+        async def meets_a_lock(message: Message, session: AsyncSession) -> None:
+            locked = sqlite3.OperationalError("database is locked")
+            locked.sqlite_errorname = "SQLITE_BUSY"
+            raise DBAPIError("UPDATE stock", None, locked)
+
+        with pytest.raises(StoreBusy):
+            await b.inbox.consume(GROUP, message, meets_a_lock)
+        again = await b.inbox.try_acquire(GROUP, message, TTL)
+        assert (again.state, again.retry_count) == (AcquireState.ACQUIRED, 0)
 
 
 # --- waiting ------------------------------------------------------------------------------------------

@@ -4,7 +4,10 @@ import asyncio
 import threading
 from uuid import uuid4
 
-from postroad.inbox import Inbox
+import pytest
+
+from postroad.errors import StoreUnavailable
+from postroad.inbox import Inbox, keeper
 from postroad.inbox.record import Lease
 from postroad.stores import open_store
 
@@ -53,3 +56,22 @@ async def test_where_handlers_are_the_only_writers_there_is_no_thread(sqlite_url
     with inbox._keeper.hold(Lease("packers", uuid4(), 1), 600.0):
         assert keepers() == []
     await inbox.aclose()
+
+
+async def test_a_lease_is_renewed_again_and_again_until_it_is_lost(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inbox = inbox_with_keeper(sqlite_url)
+    answers = iter([True, StoreUnavailable("gone for a moment"), True, False])
+
+    async def renew(*_: object) -> bool:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(keeper, "renew", renew)
+    async with asyncio.timeout(20):
+        await inbox._keeper._keep(Lease("packers", uuid4(), 1), 0.003)
+    assert next(answers, None) is None
+    await inbox._keeper._stop()

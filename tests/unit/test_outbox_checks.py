@@ -1,11 +1,14 @@
 """What is said beside the event is refused by name, whatever its type: never with an error of the machinery."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from postroad.errors import InvalidPayload
+from postroad.events import event_type_of
 from postroad.outbox import Outbox
+from postroad.outbox.checks import checked_headers, checked_key, checked_tenant, checked_version, deliver_at
 from postroad.stores import open_store
 from postroad.testing.office import Posted
 
@@ -36,3 +39,40 @@ def test_a_wrong_option_is_refused_by_its_name(option: str, value: Any, rule: st
         outbox.add(None, Posted("a"), **{option: value})
     assert refusal.value.path == option
     assert rule in refusal.value.rule
+
+
+KIND = event_type_of(Posted)
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+YEAR = 366 * 86_400
+
+
+@pytest.mark.parametrize("version", [None, 1, 10**18 - 1])
+def test_the_least_and_the_highest_version_are_taken(version: int | None) -> None:
+    assert checked_version(KIND, version) == version
+
+
+@pytest.mark.parametrize("version", [0, -1, True, 10**18, 1.0])
+def test_a_version_outside_of_them_is_refused(version: Any) -> None:
+    with pytest.raises(InvalidPayload):
+        checked_version(KIND, version)
+
+
+@pytest.mark.parametrize("delay", [0.001, 1, YEAR, timedelta(days=366)])
+def test_a_delay_is_counted_from_now(delay: Any) -> None:
+    seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+    assert deliver_at(KIND, NOW, delay) == NOW + timedelta(seconds=seconds)
+    assert deliver_at(KIND, NOW, None) is None
+
+
+@pytest.mark.parametrize("delay", [0, -1, YEAR + 1, timedelta(0), timedelta(days=366, seconds=1), float("nan")])
+def test_a_delay_of_nothing_or_of_more_than_a_year_is_refused(delay: Any) -> None:
+    with pytest.raises(InvalidPayload):
+        deliver_at(KIND, NOW, delay)
+
+
+def test_what_is_as_long_as_it_may_be_is_taken() -> None:
+    assert checked_tenant(KIND, "t" * 255) == "t" * 255
+    assert checked_key(KIND, "k") == "k"
+    assert checked_key(KIND, None) is None
+    assert checked_headers(KIND, {"a": "b"}) == {"a": "b"}
+    assert checked_headers(KIND, None) == {}
