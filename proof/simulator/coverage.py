@@ -82,6 +82,7 @@ def _lines_of(node: ast.AST) -> list[int]:
 
 
 _FEW = 16
+_IN_BETWEEN = frozenset({("subscriber/handling.py", "_again"), ("subscriber/handling.py", "_failed")})
 
 
 class Coverage:
@@ -104,10 +105,13 @@ class Coverage:
 
     def in_between(self) -> bool:
         """Whether the task at work knows something that others may make untrue before it acts on it: somebody who
-        freezes here finds out. Asked for when little else is left to find."""
+        freezes here finds out. Asked for when little else is left to find, and only where something is."""
+        missing = self._missing()
+        if len(missing) > _FEW:
+            return False
+        wanted = {(kill.where.file, kill.where.function) for kill in missing if isinstance(kill.where, Site)}
         stands = {(site.file, site.function) for site in _running()}
-        between = {("subscriber/handling.py", "_again"), ("subscriber/handling.py", "_failed")} & stands
-        return bool(between) and len(self._missing()) <= _FEW
+        return bool(_IN_BETWEEN & wanted & stands)
 
     def witness(self, process: Process, doing: dict[asyncio.Task[Any] | None, tuple[str, bool]]) -> None:
         """The moment of a kill: where its tasks stand."""

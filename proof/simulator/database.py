@@ -1,41 +1,109 @@
 """A database server: processes reach it through connections that can break. Which database it is, others say."""
 
 import asyncio
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
 
-from proof.simulator.faults import COMMIT, STATEMENT
+from sqlalchemy import text
+
+from postroad.stores import open_store
+from postroad.stores.base import Store
+from postroad.stores.migrations import migrate
+from postroad.stores.tables import DEFAULT_OUTBOX
+from proof.simulator.faults import COMMIT, STATEMENT, UPKEEP, WRITING
 from proof.simulator.process import Process
 
 if TYPE_CHECKING:
-    from postroad.stores.base import Store
     from proof.simulator.world import World
 
-name: ContextVar[str] = ContextVar("statement", default="")
-"""Of the statement that is being run, as the store calls it."""
+_name: ContextVar[str] = ContextVar("statement", default="")
 
+SHARDS: Final = 16
+"""As many as two relays need to have several each; renewing more at every beat would be most of the work here."""
 _AS_IT_IS = frozenset({"COMMIT", "BEGIN", "BEGIN IMMEDIATE"})
+_UPKEEP = re.compile("BEGIN|worker|lease_|relays_alive|handler_|prun|read_due$|inbox_due$|outbox_unsent$")
+_WRITING = re.compile("INSERT INTO (booking|.postroad_outbox_add)|SAVEPOINT|RELEASE|ROLLBACK")
 
 
-class Database(Protocol):
-    """Tables that outlive a world: they take long to make, and little to empty."""
+class named:  # noqa: N801 — used as `with named(…):`
+    """The statement that is being run, as the store calls it."""
 
-    stores: "list[Store]"
-    """Of the two that serve, the one that writes, and the one that visits."""
+    __slots__ = ("_statement",)
+
+    def __init__(self, statement: str) -> None:
+        self._statement = statement
+
+    def __enter__(self) -> None:
+        _name.set(self._statement)
+
+    def __exit__(self, *_: object) -> None:
+        # What a handler runs next on the same connection has no name.
+        _name.set("")
+
+
+@cache
+def _risks(what: str) -> Mapping[str, float]:
+    if _UPKEEP.match(what):
+        return UPKEEP
+    return WRITING if _WRITING.match(what) else STATEMENT
+
+
+class Database(ABC):
+    """Tables that outlive a world: they take long to make, and little to empty. So do engines and connections."""
+
+    def __init__(self, stores: Sequence[Store]) -> None:
+        self.stores = stores
+        """Of the two that serve, the one that writes, and the one that visits."""
+        self.idle: list[Any] = []
+        """The driver's own connections that nobody uses at the moment."""
 
     def serve(self, world: "World") -> "Server":
         """From now on the stores' connections are this world's."""
+        server = self.server_for(world)
+        for store in self.stores:
+            store.server = server  # type: ignore[attr-defined]
+        return server
 
-    def ask(self, sql: str) -> list[Any]:
-        """As somebody whom nothing happens to."""
+    def connect(self) -> Any:
+        return self.idle.pop() if self.idle else self.connect_anew()
 
-    def forget(self, store: "Store") -> None:
+    def forget(self, store: Store) -> None:
         """The connections that the store keeps for later: they were those of a process that is no more."""
+        store._engine.sync_engine.dispose(close=False)
 
     def reset(self) -> None:
         """As if nothing had ever been written."""
+        for store in self.stores:
+            self.forget(store)
+        self.empty()
+
+    @abstractmethod
+    def server_for(self, world: "World") -> "Server": ...
+
+    @abstractmethod
+    def connect_anew(self) -> Any: ...
+
+    @abstractmethod
+    def ask(self, sql: str) -> list[Any]:
+        """As somebody whom nothing happens to."""
+
+    @abstractmethod
+    def empty(self) -> None: ...
+
+
+async def create(url: str, tables: Iterable[str]) -> None:
+    """Postroad's tables as its own migrations make them, and those of the workload."""
+    store = open_store(url)
+    await migrate(store, (DEFAULT_OUTBOX,))
+    async with store.transaction() as connection:
+        for table in tables:
+            await connection.execute(text(table))
+        await connection.execute(text(f"DELETE FROM postroad_shard WHERE shard >= {SHARDS}"))
+    await store.aclose()
 
 
 class Server(ABC):
@@ -79,6 +147,8 @@ class Link(ABC):
     def __init__(self, server: Server, process: Process) -> None:
         self.server, self.process = server, process
         self.open = True
+        self._carries = False
+        """Whether the transaction that is open has to do with an event."""
         server.links[self] = None
         process.at_death[self] = self.sever
 
@@ -87,25 +157,45 @@ class Link(ABC):
         world, process = self.server.world, self.process
         process.require_life()
         is_commit = sql == "COMMIT"
-        what = sql if sql in _AS_IT_IS else name.get() or " ".join(sql.split()[:3])
-        fault = world.fates.draw(COMMIT if is_commit else STATEMENT) or world.aimed(what)
+        what = sql if sql in _AS_IT_IS else _name.get() or " ".join(sql.split()[:3])
+        fault = world.fates.draw(self._risks(what)) or world.aimed(what)
+        if not fault and world.unwatched:
+            return await self._undisturbed(sql, is_commit, work)
         with world.reaching(process, what, fault):
             await process.step_outside(world.fates.latency())
             if is_commit and fault in ("refused", "busy", "strange"):
                 self.roll_back()  # as databases do when they cannot commit
             self._suffer(fault, before=True)
+            if fault == "frozen":
+                await process.step_outside()  # before it, so that others may act in between
+                self._suffer("", before=True)
             result = await self.perform(sql, work)
-            if is_commit:
+            if is_commit and self._carries:
                 self.server.committed()
-        if not fault and not world.coverage:
-            if self.server.away or not self.open:
-                self._suffer(fault, before=False)
-            return result
         with world.reaching(process, what, fault, done=True):
             if fault:
                 await process.step_outside()
             self._suffer(fault, before=False)
         return result
+
+    async def _undisturbed(self, sql: str, is_commit: bool, work: Callable[[], Any]) -> Any:
+        """The same, in short: most statements are such."""
+        await self.process.step_outside(self.server.world.fates.latency())
+        if self.server.away or not self.open:
+            self._suffer("", before=True)
+        result = await self.perform(sql, work)
+        if is_commit and self._carries:
+            self.server.committed()
+        if self.server.away or not self.open:
+            self._suffer("", before=False)
+        return result
+
+    def _risks(self, what: str) -> Mapping[str, float]:
+        if what == "COMMIT":
+            return COMMIT if self._carries else UPKEEP
+        risks = _risks(what)
+        self._carries = risks is not UPKEEP or (self._carries and not what.startswith("BEGIN"))
+        return risks
 
     async def undo(self) -> None:
         """A rollback that somebody asks for. It cannot fail: whatever happens to it, nothing is left."""

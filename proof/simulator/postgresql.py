@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg.pq import TransactionStatus
-from sqlalchemy import event, make_url, text
+from sqlalchemy import event, make_url
 from sqlalchemy.exc import DBAPIError
 
-from postroad.stores import open_store as open_real_store
 from postroad.stores.base import Notifier, Result, Store
-from postroad.stores.migrations import migrate
 from postroad.stores.postgresql import driver
 from postroad.stores.postgresql.direct import Autocommit
-from postroad.stores.tables import DEFAULT_OUTBOX, OutboxTable
-from proof.simulator.database import Link, Server, name
+from postroad.stores.tables import OutboxTable
+from proof.simulator.database import Database, Link, Server, create, named
 from proof.simulator.process import Process, current
 from proof.simulator.time import LoopClock
 
@@ -26,7 +24,9 @@ if TYPE_CHECKING:
     from proof.simulator.world import World
 
 _LOCK_PAUSE, _LONGEST_LOCK = 0.005, 20.0
-_EMPTIED = "booking, effect, postroad_outbox, postroad_version, postroad_worker, postroad_inbox, postroad_handler"
+_COUNTED = "INTEGER PRIMARY KEY AUTOINCREMENT"
+_OURS = ("outbox", "version", "worker", "inbox", "handler", "audit")
+_EMPTIED = ", ".join(("booking", "effect", *(f"postroad_{table}" for table in _OURS)))
 _CLOCKS = """
 CREATE SCHEMA simulated;
 CREATE FUNCTION simulated.clock_timestamp() RETURNS timestamptz LANGUAGE sql STABLE AS
@@ -53,28 +53,21 @@ def fresh_database(server: str, tables: Sequence[str]) -> Iterator["PostgreSQLDa
             admin.execute(f"DROP DATABASE IF EXISTS {fresh} WITH (FORCE)")
 
 
-class PostgreSQLDatabase:
+class PostgreSQLDatabase(Database):
     def __init__(self, url: str, tables: Sequence[str]) -> None:
+        super().__init__([_open_store(url) for _ in range(4)])
         self._url = url
-        self.idle: list[psycopg.Connection[Any]] = []
         self._admin = psycopg.connect(url, autocommit=True)
         self._admin.execute(_CLOCKS)
-        asyncio.run(_create(url, tables))
+        asyncio.run(create(url, [table.replace(_COUNTED, "BIGSERIAL PRIMARY KEY") for table in tables]))
         for (table,) in self.ask("SELECT tablename FROM pg_tables WHERE schemaname = 'simulated'"):
             # Rows must not move because some time has passed outside.
             self._admin.execute(f'ALTER TABLE "{table}" SET (autovacuum_enabled = false)')
-        self._stores = [_open_store(url) for _ in range(4)]
-        self.stores: list[Store] = [*self._stores]
 
-    def serve(self, world: "World") -> Server:
-        server = PostgreSQLServer(world, self)
-        for store in self._stores:
-            store.server = server
-        return server
+    def server_for(self, world: "World") -> Server:
+        return PostgreSQLServer(world, self)
 
-    def connect(self) -> psycopg.Connection[Any]:
-        if self.idle:
-            return self.idle.pop()
+    def connect_anew(self) -> psycopg.Connection[Any]:
         connection = psycopg.connect(self._url, autocommit=True)
         # Nobody can let go of a lock while we wait for it: the wait happens here, in virtual time.
         connection.execute("SET lock_timeout = '1ms'; SET jit = off; SET synchronous_commit = off")
@@ -84,27 +77,18 @@ class PostgreSQLDatabase:
         return self._admin.execute(sql).fetchall()
 
     def forget(self, store: Store) -> None:
-        store._engine.sync_engine.dispose(close=False)
+        super().forget(store)
         store.__dict__.pop("_autocommit", None)
 
-    def reset(self) -> None:
-        for store in self._stores:
-            self.forget(store)
+    def empty(self) -> None:
         self._admin.execute(f"TRUNCATE {_EMPTIED} RESTART IDENTITY")
         self._admin.execute("UPDATE postroad_shard SET owner = NULL, token = NULL, epoch = 0, expires_at = NULL")
+        # Nobody else does, and its rows change at every beat: each look would have to pass all that were there before.
+        self._admin.execute("VACUUM postroad_shard")
 
     def close(self) -> None:
         for connection in (*self.idle, self._admin):
             connection.close()
-
-
-async def _create(url: str, tables: Sequence[str]) -> None:
-    store = open_real_store(url)
-    await migrate(store, (DEFAULT_OUTBOX,))
-    async with store.transaction() as connection:
-        for table in tables:
-            await connection.execute(text(table.replace("INTEGER PRIMARY KEY AUTOINCREMENT", "BIGSERIAL PRIMARY KEY")))
-    await store.aclose()
 
 
 class PostgreSQLServer(Server):
@@ -123,7 +107,7 @@ class Connection(Link):
 
     def __init__(self, server: PostgreSQLServer, process: Process, autocommit: bool) -> None:
         super().__init__(server, process)
-        self.raw = server.database.connect()
+        self.raw: psycopg.Connection[Any] = server.database.connect()
         self.raw.autocommit = autocommit
         self._now = ""
 
@@ -287,12 +271,12 @@ class SimulatedPostgreSQL(driver.PostgreSQL):
     async def execute(
         self, connection: Any, statement: str, /, outbox: OutboxTable | None = None, **values: Any
     ) -> Result:
-        name.set(statement)
-        return await super().execute(connection, statement, outbox, **values)
+        with named(statement):
+            return await super().execute(connection, statement, outbox, **values)
 
     async def change(self, statement: str, /, outbox: OutboxTable | None = None, **values: Any) -> Result:
-        name.set(statement)
-        return await super().change(statement, outbox, **values)
+        with named(statement):
+            return await super().change(statement, outbox, **values)
 
     read = change
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, NoReturn
 
-from proof.simulator.time import LoopClock
+from proof.simulator.time import LoopClock, others_wait
 
 _FEW = 32
 current: ContextVar["Process | None"] = ContextVar("process", default=None)
@@ -41,8 +41,10 @@ class Process:
 
     async def step_outside(self, seconds: float = 0.0) -> None:
         """Before anything that others could see: takes its time, and never happens in a dead process."""
-        await asyncio.sleep(seconds)
-        while self.alive and (frozen := self._frozen_until - asyncio.get_running_loop().time()) > 0:
+        # Making way where nobody waits would only cost time.
+        if seconds or others_wait():
+            await asyncio.sleep(seconds)
+        while self.alive and self._frozen_until and (frozen := self._frozen_until - self.clock.monotonic()) > 0:
             await self.clock.sleep(frozen)
         self.require_life()
 

@@ -4,11 +4,14 @@ import gc
 import os
 import tempfile
 from collections.abc import Container, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from unittest.mock import patch
 
+from postroad import message
+from postroad.relay import leases
 from proof.simulator.coverage import Coverage
-from proof.simulator.database import Database
+from proof.simulator.database import SHARDS, Database
 from proof.simulator.sqlite import SQLiteFile
 from proof.simulator.workload import TABLES
 from proof.simulator.world import Outcome, World
@@ -27,14 +30,24 @@ class Simulator:
 
 
 @contextmanager
+def fewer_shards() -> Iterator[None]:
+    """The real code, with another figure."""
+    with ExitStack() as stack:
+        for module in (message, leases):
+            stack.enter_context(patch.object(module, "SHARDS", SHARDS))
+        yield
+
+
+@contextmanager
 def simulator(store: str = "sqlite") -> Iterator[Simulator]:
     if store == "postgresql":
         from proof.simulator.postgresql import fresh_database  # needs the driver
 
-        with fresh_database(os.environ["POSTROAD_TEST_POSTGRESQL_URL"], TABLES) as database:
+        with fewer_shards(), fresh_database(os.environ["POSTROAD_TEST_POSTGRESQL_URL"], TABLES) as database:
             yield Simulator(database)
         return
     # In memory where the machine offers it: nothing here needs to survive.
     shared_memory = "/dev/shm"
-    with tempfile.TemporaryDirectory(dir=shared_memory if os.access(shared_memory, os.W_OK) else None) as folder:
+    place = shared_memory if os.access(shared_memory, os.W_OK) else None
+    with fewer_shards(), tempfile.TemporaryDirectory(dir=place) as folder:
         yield Simulator(SQLiteFile(Path(folder) / "simulated.sqlite", TABLES))

@@ -42,6 +42,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._elapsed
 
+    def others_wait(self) -> bool:
+        return bool(self._ready) or bool(self._scheduled and self._scheduled[0][0] <= self._elapsed)
+
     def _run_once(self) -> None:
         ready, scheduled = self._ready, self._scheduled
         while scheduled and not scheduled[0][2]:
@@ -77,6 +80,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def call_soon_threadsafe(self, callback: Any, *args: Any, context: Context | None = None) -> Any:  # type: ignore[override]
         """There are no other threads."""
         return self.call_soon(callback, *args, context=context)
+
+
+def others_wait() -> bool:
+    """Whether anybody but the task at work could do something in this moment."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    return loop.others_wait()
 
 
 class LoopClock:

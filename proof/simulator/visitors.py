@@ -150,7 +150,7 @@ class Visitor:
             lambda: self._lend_a_hand(process, inbox),
         ]
         while True:
-            await process.clock.sleep(self._random.random() * 0.5)
+            await process.clock.sleep(self._random.random() * 0.9)
             act = self._random.choice(acts if self._world.fates.calm else [*acts, *odd])
             try:
                 await act()

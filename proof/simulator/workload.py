@@ -71,7 +71,7 @@ class Writer:
                 await process.clock.sleep(self._random.random() * 0.3)
                 continue
             self._done += 1
-            await process.clock.sleep(self._random.random() * 0.8)
+            await process.clock.sleep(self._random.random() * 0.4)
 
     async def _transact(self, outbox: Outbox, number: int) -> None:
         # The same number must mean the same transaction in every life of the writer.
@@ -122,7 +122,7 @@ async def failing(world: "World", what: str) -> AsyncIterator[None]:
         if fault == "killed":
             process.die()
         if fault == "slow":
-            await asyncio.sleep(6)
+            await asyncio.sleep(4)  # longer than any lease
         if fault == "fails before":
             raise ConnectionError("the weather")
         yield

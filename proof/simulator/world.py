@@ -41,6 +41,7 @@ _BUSY = 8
 _LONGEST_STORM = 600.0
 _LONG_LOOK = 30.0
 _LONGEST_CALM = 400.0
+_CALM_LOOK = 0.2
 TOPOLOGY = Topology(
     ("sim.booking.events", "sim.note.events"),
     (
@@ -82,6 +83,7 @@ class World:
         self.fates = Fates(Random(seed + 1), only=only, likelier=likelier)
         self.trace: list[str] | None = [] if tracing else None
         self.coverage = coverage
+        self.unwatched = coverage is None and not tracing
         self.doing: dict[asyncio.Task[Any] | None, tuple[str, bool]] = {}
         """What each task is about to do outside, or has done there without knowing it yet."""
         self.clock = LoopClock()
@@ -129,7 +131,7 @@ class World:
         """A fault for a place that chance finds too rarely."""
         if self.coverage is None or self.fates.calm or what != "BEGIN IMMEDIATE" or not self.coverage.in_between():
             return ""
-        return "frozen" if self.random.random() < 0.5 else ""
+        return "frozen" if self.random.random() < 0.7 else ""
 
     # -- one run ------------------------------------------------------------------------------------------
 
@@ -193,13 +195,11 @@ class World:
         self.tell("world", "calm")
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _LONGEST_CALM
-        pause = 0.5
         while left := await self._unfinished():
             if loop.time() > deadline:
                 outcome.violations.append(f"lost: long after the last fault there is still {left}")
                 return
-            await asyncio.sleep(pause)
-            pause = min(pause * 1.5, 20)
+            await asyncio.sleep(_CALM_LOOK)
 
     async def _unfinished(self) -> str:
         if not self.writer.finished:
@@ -310,7 +310,7 @@ class World:
     async def _housekeeping(self, process: Process, store: Store, scheduler: RetryScheduler) -> None:
         pruner = Pruner(store, DEFAULT_OUTBOX, retention=4.0)
         while True:
-            await process.clock.sleep(4)
+            await process.clock.sleep(5)
             try:
                 await scheduler.run_once()
                 await pruner.run_once()
@@ -322,7 +322,7 @@ class World:
 
     async def _weather(self) -> None:
         while not self.fates.calm:
-            await asyncio.sleep(0.3 + self.random.random() * 1.5)
+            await asyncio.sleep(0.2 + self.random.random() * 0.7)
             fault = self.fates.draw(WORLD)
             if fault:
                 self.tell("world", f"✗ {fault}")
@@ -336,8 +336,8 @@ class World:
                 self._server.away = False
             elif fault == "stopped":
                 # As SIGTERM asks for: what is in hand is finished, the rest goes back.
-                for stop in self._stops:
-                    stop.set()
+                if self._stops:
+                    self.random.choice(self._stops).set()
             elif fault == "clock jumps":
                 for process in self._alive.values():
                     process.clock.skew += self.random.uniform(-3_600, 3_600)
