@@ -126,6 +126,10 @@ class Server(ABC):
         else:
             self.gone.clear()
 
+    def keeps_out_others(self, process: Process) -> bool:
+        """Whether nobody else could write if this process froze now."""
+        return False
+
     @abstractmethod
     def unreachable(self) -> Exception:
         """What its driver says to one who wants to connect while it is away."""
@@ -158,7 +162,7 @@ class Link(ABC):
         process.require_life()
         is_commit = sql == "COMMIT"
         what = sql if sql in _AS_IT_IS else _name.get() or " ".join(sql.split()[:3])
-        fault = world.fates.draw(self._risks(what)) or world.aimed(what)
+        fault = world.fates.draw(self._risks(what)) or world.aimed(process, what)
         if not fault and world.unwatched:
             return await self._undisturbed(sql, is_commit, work)
         with world.reaching(process, what, fault):

@@ -47,11 +47,13 @@ WORLD: Final = {"broker away": 20, "database away": 12, "clock jumps": 20, "stop
 
 
 DIRECTED: Final[tuple[Mapping[str, float], ...]] = (
-    {"": 0.1, "frozen": 3, "fails before": 4, "fails after": 4, "killed": 0},
+    {"": 0.1, "frozen": 3, "fails before": 1.5, "fails after": 1.5, "killed": 0},
     {"": 0.1, "slow": 6, "stopped": 3, "killed": 0},
     {"": 0.1, "fails": 4, "refused": 2, "lost": 3, "twice": 2},
     {"": 0.3, "strange": 6},
     {"": 1.0},
+    # Little but handlers that fail: so events are tried again, and whoever freezes then loses its lease to another.
+    {"": 0.02, "fails before": 1.5, "fails after": 1.0},
 )
 """How much likelier a fault is, and how likely the others are, where deep paths are looked for: with all of them at
 once, nobody would ever get there."""

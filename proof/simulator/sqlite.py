@@ -85,6 +85,10 @@ class SQLiteServer(Server):
         error.sqlite_errorname = "SQLITE_CANTOPEN"
         return error
 
+    def keeps_out_others(self, process: Process) -> bool:
+        holding = [self._writer] if self._writer else []
+        return any(link.process is process for link in (*holding, *(waiting for waiting, _ in self._queue)))
+
     async def lock(self, connection: "Connection") -> None:
         if self._writer is None:
             self._writer = connection

@@ -127,9 +127,11 @@ class World:
         """Longer than any lease."""
         return LEASE * (1.3 + self.random.random() * (1 if self.coverage is None else 2))
 
-    def aimed(self, what: str) -> str:
+    def aimed(self, process: Process, what: str) -> str:
         """A fault for a place that chance finds too rarely."""
         if self.coverage is None or self.fates.calm or what != "BEGIN IMMEDIATE" or not self.coverage.in_between():
+            return ""
+        if self._server.keeps_out_others(process):
             return ""
         return "frozen" if self.random.random() < 0.7 else ""
 
@@ -182,9 +184,10 @@ class World:
     async def _storm(self) -> None:
         """Until all is written and enough went wrong."""
         loop = asyncio.get_running_loop()
-        least = _LONG_LOOK if self.coverage is not None else 0.0
+        # Where kills are aimed, it is not their number that counts.
+        faults, least = (LEAST_FAULTS, 0.0) if self.coverage is None else (0, _LONG_LOOK)
         while loop.time() < _LONGEST_STORM and (
-            self.fates.drawn < LEAST_FAULTS or not self.writer.finished or loop.time() < least
+            self.fates.drawn < faults or not self.writer.finished or loop.time() < least
         ):
             await self.post.process.clock.sleep(0.2)
 

@@ -64,6 +64,15 @@ def test_the_same_seed_is_the_same_story_byte_for_byte() -> None:
     assert run("--seed", 8, "--trace").stdout != first.stdout
 
 
+@pytest.mark.timeout(600)
+def test_processes_are_killed_before_and_after_every_await_and_statement_but_one() -> None:
+    done = run("--crash-points", "--seeds", 20)
+    assert "0 promises broken" in done.stdout, done.stdout
+    never = [line for line in done.stdout.splitlines() if line.startswith("never killed")]
+    # What follows a lease that was lost while its holder was frozen is found too rarely.
+    assert [line for line in never if "subscriber/handling.py" not in line or "in _again" not in line] == []
+
+
 # --- it finds what is wrong ---------------------------------------------------------------------------
 
 
