@@ -27,6 +27,10 @@ UNREACHABLE = {
     ("relay/relay.py", "self._adoption.run_once"): "adopted tables; this world has none",
     ("relay/pruner.py", '"prune_facts"'): "outboxes whose rows are never changed; this world has none",
     ("inbox/inbox.py", "self._keeper.aclose"): "returns at once where no thread renews leases",
+    (
+        "subscriber/subscriber.py",
+        "give_all_back(items",
+    ): "after an error that nobody foresaw: there is none",
     ("inbox/transaction.py", "session.begin()"): "only prepares: the connection is asked for in the next line",
 }
 """By file and what the line says: awaits at which nobody in this world can stand, each with the reason."""

@@ -126,6 +126,9 @@ class Server(ABC):
         else:
             self.gone.clear()
 
+    locked = False
+    """Whether nobody else could write just now."""
+
     def keeps_out_others(self, process: Process) -> bool:
         """Whether nobody else could write if this process froze now."""
         return False

@@ -6,43 +6,50 @@ from random import Random
 from typing import Final
 
 UPKEEP: Final = {
-    "killed before": 0.3,
-    "killed after": 0.3,
-    "refused": 0.7,
-    "cut before": 0.7,
-    "cut after": 0.7,
-    "busy": 0.9,
-    "frozen": 0.3,
-    "strange": 0.2,
+    "killed before": 0.15,
+    "killed after": 0.15,
+    "refused": 1,
+    "cut before": 1,
+    "cut after": 1,
+    "busy": 1.5,
+    "frozen": 0.48,
+    "strange": 0.32,
 }
 """For statements by which a process only gets ready or stays so: were they to fail often, it would do nothing else."""
 STATEMENT: Final = {
-    "killed before": 2.5,
-    "killed after": 2.5,
-    "refused": 3.5,
-    "cut before": 3.5,
-    "cut after": 3.5,
-    "busy": 5,
-    "frozen": 2.5,
-    "strange": 1,
+    "killed before": 1,
+    "killed after": 1,
+    "refused": 5.5,
+    "cut before": 5.5,
+    "cut after": 5.5,
+    "busy": 8,
+    "frozen": 4,
+    "strange": 1.5,
 }
 """For those that carry an event on its way."""
 WRITING: Final = {fault: weight / 4 for fault, weight in STATEMENT.items()}
 """For those of the writer, who needs several for each event and begins anew when one fails."""
-COMMIT: Final = STATEMENT | {"killed before": 3.5, "killed after": 5, "cut before": 5, "cut after": 7}
+COMMIT: Final = STATEMENT | {"killed before": 2, "killed after": 2.5, "cut before": 8, "cut after": 11}
 SEND: Final = {
-    "killed before": 5,
-    "killed after": 9,
-    "lost": 10,
-    "unconfirmed": 12,
-    "refused": 8,
-    "fails": 4,
-    "slow": 4,
+    "killed before": 2.5,
+    "killed after": 4.5,
+    "lost": 16,
+    "unconfirmed": 19,
+    "refused": 13,
+    "fails": 6.5,
+    "slow": 6.5,
+    "frozen": 8,
+}
+RECEIVE: Final = {"killed after": 1.5, "twice": 40, "late": 16}
+VERDICT: Final = {
+    "killed before": 1.5,
+    "killed after": 2,
+    "lost": 19,
+    "out of reach": 13,
+    "unanswered": 16,
     "frozen": 5,
 }
-RECEIVE: Final = {"killed after": 3, "twice": 25, "late": 10}
-VERDICT: Final = {"killed before": 3, "killed after": 4, "lost": 12, "out of reach": 8, "unanswered": 10, "frozen": 3}
-HANDLER: Final = {"fails before": 12, "fails after": 12, "killed": 4, "slow": 5}
+HANDLER: Final = {"fails before": 19, "fails after": 19, "killed": 2, "slow": 8}
 WORLD: Final = {"broker away": 20, "database away": 12, "clock jumps": 20, "stopped": 12}
 
 

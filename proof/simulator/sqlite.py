@@ -85,6 +85,10 @@ class SQLiteServer(Server):
         error.sqlite_errorname = "SQLITE_CANTOPEN"
         return error
 
+    @property
+    def locked(self) -> bool:  # type: ignore[override]
+        return self._writer is not None
+
     def keeps_out_others(self, process: Process) -> bool:
         holding = [self._writer] if self._writer else []
         return any(link.process is process for link in (*holding, *(waiting for waiting, _ in self._queue)))
@@ -296,7 +300,8 @@ class SimulatedSQLite(driver.SQLite):
                 if connection.open:
                     process.idle.append(connection)
         except sqlite3.Error as error:
-            raise self.translate(DBAPIError(None, None, error)) from error
+            with self.translating():
+                raise DBAPIError(None, None, error) from error
 
     async def reach(self, process: Process) -> "Connection":
         await process.step_outside()

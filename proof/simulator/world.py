@@ -36,8 +36,9 @@ from proof.simulator.workload import Writer, handlers
 LEAST_FAULTS = 50
 LEASE = 2.0
 ACK_DEADLINE = 2.4
-_BUSY = 8
+_BUSY = 16
 """Every so many seeds there is more going on."""
+_TAKEN_OVER = "UPDATE postroad_inbox SET epoch = epoch + 1 WHERE status = 0 AND locked_by IS NOT NULL RETURNING epoch"
 _LONGEST_STORM = 600.0
 _LONG_LOOK = 30.0
 _LONGEST_CALM = 400.0
@@ -133,7 +134,12 @@ class World:
             return ""
         if self._server.keeps_out_others(process):
             return ""
-        return "frozen" if self.random.random() < 0.7 else ""
+        if self.random.random() < 0.5 or self._server.locked:
+            return "frozen"
+        # Or it was frozen for so long that somebody took over, who died with it.
+        self.tell("world", f"leases held now are taken from {process.name}")
+        self._database.ask(_TAKEN_OVER)
+        return ""
 
     # -- one run ------------------------------------------------------------------------------------------
 

@@ -65,12 +65,9 @@ def test_the_same_seed_is_the_same_story_byte_for_byte() -> None:
 
 
 @pytest.mark.timeout(600)
-def test_processes_are_killed_before_and_after_every_await_and_statement_but_one() -> None:
-    done = run("--crash-points", "--seeds", 20)
-    assert "0 promises broken" in done.stdout, done.stdout
-    never = [line for line in done.stdout.splitlines() if line.startswith("never killed")]
-    # What follows a lease that was lost while its holder was frozen is found too rarely.
-    assert [line for line in never if "subscriber/handling.py" not in line or "in _again" not in line] == []
+def test_processes_are_killed_before_and_after_every_await_and_every_statement() -> None:
+    done = run("--crash-points", "--seeds", 80)
+    assert done.returncode == 0, done.stdout
 
 
 # --- it finds what is wrong ---------------------------------------------------------------------------

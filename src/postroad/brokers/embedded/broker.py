@@ -18,7 +18,7 @@ from postroad.brokers.base import (
     Unavailable,
 )
 from postroad.brokers.embedded import publish, replay, structure
-from postroad.brokers.embedded.database import Database
+from postroad.brokers.embedded.database import Database, of_topics
 from postroad.brokers.embedded.leases import Leases
 from postroad.brokers.embedded.purge import Purger
 from postroad.brokers.embedded.receiver import EmbeddedReceiver, Settler
@@ -53,7 +53,8 @@ class EmbeddedBroker:
             topics = await self._topic_ids({message.topic for message in batch})
             outcomes, letters = publish.judge(batch, topics)
             if letters:
-                await self._database.write(partial(self._store, letters))
+                concerned = of_topics({letter.topic for letter in letters})
+                await self._database.write(partial(self._store, letters), wakes=concerned)
         except BrokerUnavailable as error:
             return [Unavailable(str(error))] * len(batch)
         return outcomes

@@ -3,7 +3,7 @@
 import asyncio
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -16,6 +16,8 @@ from postroad.errors import BrokerUnavailable, ConfigurationError
 from postroad.stores.queries import parse
 
 T = TypeVar("T")
+Audience = Callable[[int, int], bool]
+"""Whether receivers of this topic and subscription are to look again."""
 
 SQL: Final = parse(resources.files(__package__).joinpath("queries.sql").read_text(encoding="utf-8"))
 _SCHEMA: Final = resources.files(__package__).joinpath("schema.sql").read_text(encoding="utf-8")
@@ -23,6 +25,22 @@ _SCHEMA_VERSION: Final = 1
 _BUSY_SECONDS: Final = 10.0
 _POLL_SECONDS: Final = 0.015
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def everybody(topic: int, subscription: int) -> bool:
+    return True
+
+
+def nobody(topic: int, subscription: int) -> bool:
+    return False
+
+
+def of_topics(topics: Collection[int]) -> Audience:
+    return lambda topic, subscription: topic in topics
+
+
+def of_subscriptions(subscriptions: Collection[int]) -> Audience:
+    return lambda topic, subscription: subscription in subscriptions
 
 
 class Database:
@@ -34,8 +52,9 @@ class Database:
     def __init__(self, path: Path | None, clock: Clock) -> None:
         self.path = path
         self.clock = clock
-        self.listeners: list[asyncio.Event] = []
-        """Set after every commit, here or in another process, that may have made something deliverable."""
+        self.listeners: dict[asyncio.Event, tuple[int, int]] = {}
+        """With their topic and subscription. Set after a commit, here or in another process, that may have made
+        something deliverable there."""
         self._connection: sqlite3.Connection | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, "postroad-embedded") if path else None
@@ -45,24 +64,20 @@ class Database:
         return await self._run(lambda connection: work(connection, micros(self.clock.now())))
 
     async def write(
-        self, work: Callable[[sqlite3.Connection, int], T], *, durable: bool = True, quiet: bool = False
+        self, work: Callable[[sqlite3.Connection, int], T], *, durable: bool = True, wakes: Audience = everybody
     ) -> T:
-        """One transaction. The time is read inside it: whoever comes later in the file has a later time.
-
-        `quiet`: it makes nothing deliverable, so nobody is woken.
-        """
+        """One transaction. The time is read inside it: whoever comes later in the file has a later time."""
 
         def transact(connection: sqlite3.Connection) -> T:
             with transaction(connection, durable=durable):
                 return work(connection, micros(self.clock.now()))
 
         result = await self._run(transact)
-        if not quiet:
-            self._ring()
+        self._ring(wakes)
         return result
 
-    def listen(self, listener: asyncio.Event) -> None:
-        self.listeners.append(listener)
+    def listen(self, listener: asyncio.Event, topic: int, subscription: int) -> None:
+        self.listeners[listener] = (topic, subscription)
         if self.path and not self._is_watched():
             self._watcher = asyncio.create_task(self._watch())
 
@@ -83,9 +98,10 @@ class Database:
             await asyncio.get_running_loop().run_in_executor(self._thread, self._disconnect)
             self._thread.shutdown()
 
-    def _ring(self) -> None:
-        for listener in self.listeners:
-            listener.set()
+    def _ring(self, audience: Audience) -> None:
+        for listener, place in self.listeners.items():
+            if audience(*place):
+                listener.set()
 
     async def _watch(self) -> None:
         """SQLite tells by a number whether another connection has written."""
@@ -98,7 +114,7 @@ class Database:
                 continue
             if version != seen:
                 seen = version
-                self._ring()
+                self._ring(everybody)
 
     async def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         if self._closed:

@@ -8,7 +8,7 @@ from contextlib import ExitStack, closing
 from functools import partial
 from typing import Final
 
-from postroad.brokers.embedded.database import Database, connect, micros, transaction
+from postroad.brokers.embedded.database import Database, connect, micros, nobody, transaction
 from postroad.brokers.embedded.handout import extend
 
 _PER_DEADLINE: Final = 3
@@ -60,7 +60,7 @@ class Leases:
 
     async def _extend(self, receivers: list[int]) -> int:
         work = partial(extend, receivers=receivers)
-        return await self._database.write(work, durable=False, quiet=True)
+        return await self._database.write(work, durable=False, wakes=nobody)
 
     async def _keep_in_memory(self, receiver: int, deadline: float) -> None:
         while True:

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final
 
 from postroad.brokers.base import Flow
-from postroad.brokers.embedded.database import Database, micros
+from postroad.brokers.embedded.database import Database, micros, nobody, of_subscriptions
 from postroad.brokers.embedded.handout import Room, Taken, anything, register, take
 from postroad.brokers.embedded.leases import Leases
 from postroad.brokers.embedded.publish import read_attributes
@@ -45,7 +45,8 @@ class Settler:
             failure: Exception | None = None
             try:
                 verdicts = [verdict for verdict, _ in batch]
-                await self._database.write(partial(settle, verdicts=verdicts), durable=False)
+                concerned = of_subscriptions({verdict.subscription for verdict in verdicts})
+                await self._database.write(partial(settle, verdicts=verdicts), durable=False, wakes=concerned)
             except Exception as error:
                 failure = error
             for _, settled in batch:
@@ -114,8 +115,8 @@ class EmbeddedReceiver:
 
     async def register(self) -> None:
         work = partial(register, subscription=self.found.id)
-        self._become(await self._database.write(work, durable=False, quiet=True))
-        self._database.listen(self._wake)
+        self._become(await self._database.write(work, durable=False, wakes=nobody))
+        self._database.listen(self._wake, self.found.topic, self.found.id)
 
     async def receive(self) -> Sequence[EmbeddedDelivery]:
         while not self._closed:
@@ -144,7 +145,8 @@ class EmbeddedReceiver:
         if self._fetching:
             await asyncio.wait((self._fetching,))
         try:
-            await self._database.write(partial(release, holder=self._id, counted=False), durable=False)
+            work = partial(release, holder=self._id, counted=False)
+            await self._database.write(work, durable=False, wakes=of_subscriptions({self.found.id}))
         except BrokerUnavailable:
             pass  # nobody extends the lease any more, so it all goes back when that has run out
 
@@ -154,8 +156,7 @@ class EmbeddedReceiver:
 
     def _stop(self) -> None:
         self._closed = True
-        if self._wake in self._database.listeners:
-            self._database.listeners.remove(self._wake)
+        self._database.listeners.pop(self._wake, None)
         self._leases.drop(self._id)
         self._wake.set()
 
@@ -188,7 +189,7 @@ class EmbeddedReceiver:
                 empty_handed=not self._messages,
             )
             work = partial(take, subscription=self.found.id, receiver=self._id, room=room)
-            handed = await self._database.write(work, durable=False, quiet=True)
+            handed = await self._database.write(work, durable=False, wakes=nobody)
             if handed.receiver != self._id:
                 self._become(handed.receiver)
         deliveries = [EmbeddedDelivery(self, self._id, taken) for taken in handed.taken]
