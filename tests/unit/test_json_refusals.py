@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from postroad.codec import decode, encode
-from postroad.codec.faithful import MAX_DEPTH
+from postroad.codec.faithful import MAX_DEPTH, path_text
 from postroad.errors import ConfigurationError, InvalidPayload, UnreadableMessage
 from tests.support.shapes import Bag, Colour, Line, Order, Point, order, type_of
 
@@ -239,3 +239,8 @@ def test_field_types_that_cannot_be_read_are_a_configuration_error() -> None:
 
     with pytest.raises(ConfigurationError, match=r"fields of .*Torn cannot be read"):
         encode(Torn(value=1), type_of(Torn))
+
+
+def test_a_path_shows_what_cannot_be_seen() -> None:
+    # Since Unicode 15.1 the zero-width joiner may be part of an identifier.
+    assert path_text(["é\u200d", "a b", 2, "price"]) == r"['\xe9\u200d']['a b'][2].price"

@@ -49,7 +49,7 @@ def path_text(steps: Iterable[Step]) -> str:
     for step in steps[:_LONGEST_PATH]:
         if isinstance(step, int):
             text += f"[{step}]"
-        elif step.isidentifier():
+        elif step.isidentifier() and step.isprintable():
             text += f".{step}"
         else:
             text += f"[{step!a}]"
