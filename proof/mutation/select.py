@@ -59,12 +59,14 @@ class Cover:
     def tests_for(self, mutant: Mutant, budget: float, newest: bool = False) -> list[str]:
         """Fastest first, and on SQLite first where the code serves all stores; as many as the budget allows.
 
-        With `newest`, those in the files that were written last come before all others.
+        With `newest`, half of it goes to those in the files that were written last, before all others.
         """
         tests = sorted(self._running(mutant), key=lambda test: self._rank(mutant, test))
-        if newest:
-            tests.sort(key=_written, reverse=True)
-        return _within(budget, tests, self.seconds)
+        if not newest:
+            return _within(budget, tests, self.seconds)
+        last_written = sorted(tests, key=_written, reverse=True)
+        halves = [*_within(budget / 2, last_written, self.seconds), *_within(budget / 2, tests, self.seconds)]
+        return list(dict.fromkeys(halves))
 
     def seconds(self, test: str) -> float:
         return float(self.tests[test]["seconds"])

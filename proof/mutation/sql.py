@@ -65,15 +65,20 @@ def edits(sql: str) -> Iterator[Edit]:
     yield from _drop_clauses(words)
     yield from _turn_orders(words)
     for place, token in enumerate(words):
-        before = words[place - 1].word if place else ""
         if token.kind == "operator" and token.text in _COMPARISONS and place not in own:
             yield Edit("compare", token.start, token.end, _COMPARISONS[token.text])
         elif token.word == "NOT" and not _defines(words, place):
             yield Edit("not", token.start, token.end, "")
         elif token.word == "OR":
             yield Edit("and/or", token.start, token.end, "AND")
-        elif token.kind == "number" and not (before == "(" and words[place - 2].word in _TYPES):
+        elif token.kind == "number" and not _says_nothing(words, place):
             yield Edit("number", token.start, token.end, str(int(token.text) + 1))
+
+
+def _says_nothing(words: Sequence[Token], place: int) -> bool:
+    """The precision of a type; and the 1 that is selected where only the row counts."""
+    before = words[place - 1].word if place else ""
+    return before == "SELECT" or (before == "(" and words[place - 2].word in _TYPES)
 
 
 def _defines(words: Sequence[Token], place: int) -> bool:

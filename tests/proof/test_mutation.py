@@ -108,6 +108,7 @@ def test_what_is_for_people_and_for_types_is_left_alone(text: str) -> None:
          [("order", "SELECT a FROM t ORDER BY b DESC, c DESC"), ("order", "SELECT a FROM t ORDER BY b, c")]),
         ("SELECT a FROM t WHERE NOT EXISTS (SELECT b)", [("not", "SELECT a FROM t WHERE EXISTS (SELECT b)")]),
         ("SELECT 'AND 1' -- OR 2", []),
+        ("SELECT 1 FROM t", []),
     ],
 )  # fmt: skip
 def test_a_statement_gets_the_mistake_that_is_said(before: str, mistakes: list[tuple[str, str]]) -> None:
