@@ -173,3 +173,15 @@ async def test_a_message_that_is_kept_holds_its_key_from_the_beginning(b: Bench)
     assert (await b.inbox.try_acquire(GROUP, placed(2), TTL)).lease is None
     await held(b, placed(1, "2"))
     await held(b, placed(2, "2"))
+
+
+async def test_what_waits_behind_a_message_that_is_kept_is_kept_too(b: Bench) -> None:
+    """It has not been tried, and nothing is settled: only its turn has not come."""
+    await held(b, placed(1), keep_message=True)
+    second = placed(2)
+    assert (await b.inbox.try_acquire(GROUP, second, TTL, keep_message=True)).lease is None
+    record = await b.record(second)
+    assert (record.status, record.retry_count, record.processed_at) == (Status.FAILED, 0, None)
+    assert record.error_msg == "waits for an earlier event of its key"
+    assert record.next_retry_at is not None
+    assert record.message is not None
