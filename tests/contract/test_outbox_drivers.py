@@ -1,6 +1,8 @@
 """Plain driver connections write the same row as SQLAlchemy does."""
 
+import asyncio
 import sqlite3
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from urllib.parse import urlsplit
@@ -53,6 +55,14 @@ async def test_a_driver_connection_writes_what_the_relay_sends(office: Office, s
     first, second = office.broker.sent
     assert (first.payload, first.id, first.headers) == (added.message.payload, added.id, {"x": "1"})
     assert (first.version, second.version) == (1, 7)
+
+
+async def test_a_driver_connection_wakes_the_relay(office: Office, store_kind: str, store_url: str) -> None:
+    told = threading.Event()
+    office.outbox.wakes[office.table].listen(told.set)
+    with begun(store_kind, store_url) as connection:
+        office.outbox.add(connection, Posted("a"))
+    assert await asyncio.to_thread(told.wait, 20)
 
 
 async def test_a_driver_connection_rolls_the_event_back(office: Office, store_kind: str, store_url: str) -> None:
@@ -116,6 +126,17 @@ async def test_asyncpg_writes_in_its_transaction_only(office: Office, store_kind
     await office.carry()
     assert sorted(office.broker.versions("a")) == [1, 5]
     assert {message.deliver_at for message in office.broker.sent} == {added.message.deliver_at, None}
+
+
+@only_postgresql
+async def test_an_asynchronous_driver_connection_wakes_the_relay(
+    office: Office, store_kind: str, store_url: str
+) -> None:
+    told = threading.Event()
+    office.outbox.wakes[office.table].listen(told.set)
+    async with await psycopg.AsyncConnection.connect(store_url) as connection, connection.transaction():
+        await office.outbox.add(connection, Posted("a"))
+    assert await asyncio.to_thread(told.wait, 20)
 
 
 @only_postgresql

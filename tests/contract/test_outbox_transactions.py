@@ -258,3 +258,19 @@ async def test_events_of_several_tables_go_through_one_flush(office: Office, eng
         office.outbox.add(session, Posted("a"))
     assert [row.version for row in await office.rows()] == [1, 3]
     assert [row.version for row in await office.rows(office.outbox.tables["postroad_second"])] == [2]
+
+
+async def test_relays_are_told_when_a_session_has_committed_and_not_before(office: Office, engine: Engine) -> None:
+    told: list[str] = []
+    office.outbox.wakes[office.table].listen(lambda: told.append("here"))
+    with Session(engine) as session:
+        session.begin()
+        with session.begin_nested():
+            office.outbox.add(session, Posted("a"))
+        session.flush()
+        assert told == []
+        session.commit()
+        assert told == ["here"]
+        session.execute(text("SELECT 1"))
+        session.commit()
+    assert told == ["here"]

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from postroad.outbox import Outbox
 from postroad.outbox import wake as module
 from postroad.outbox.wake import Wake
+from postroad.stores import open_store
 from postroad.stores.base import Notifier
-from postroad.stores.tables import DEFAULT_OUTBOX
+from postroad.stores.tables import DEFAULT_OUTBOX, OutboxTable
 
 
 class Bell(Notifier):
@@ -78,6 +80,14 @@ def test_writers_in_many_threads_share_one_thread_that_notifies(wake: Wake) -> N
     wake.close()
     names = [thread.name for thread in threading.enumerate()]
     assert f"postroad-wake-{DEFAULT_OUTBOX.name}" not in names
+
+
+def test_an_outbox_that_is_closed_wakes_nobody_any_more() -> None:
+    outbox = Outbox(open_store("sqlite://"), "office", [DEFAULT_OUTBOX, OutboxTable("second")])
+    for wake in outbox.wakes.values():
+        wake.soon()
+    outbox.close()
+    assert [wake._thread for wake in outbox.wakes.values()] == [None, None]
 
 
 def test_nothing_starts_after_the_end(wake: Wake, bell: Bell) -> None:
