@@ -274,3 +274,15 @@ async def test_relays_are_told_when_a_session_has_committed_and_not_before(offic
         session.execute(text("SELECT 1"))
         session.commit()
     assert told == ["here"]
+
+
+async def test_a_connection_whose_error_was_caught_does_not_commit_either(office: Office, engine: Engine) -> None:
+    await office.post("taken")
+    with engine.connect() as connection:
+        connection.begin()
+        with pytest.raises(VersionConflict):
+            office.outbox.add(connection, Posted("taken"), version=1)
+        with pytest.raises(WriteRefused, match=r"parcel\.posted of parcel 'taken'"):
+            connection.commit()
+        connection.rollback()
+    assert len(await office.rows()) == 1
