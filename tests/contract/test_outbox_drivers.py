@@ -12,7 +12,7 @@ import psycopg
 import pymysql
 import pytest
 
-from postroad.errors import ConfigurationError, NoTransaction, VersionConflict
+from postroad.errors import ConfigurationError, NoTransaction, SchemaMissing, VersionConflict
 from postroad.testing.office import Office, Posted
 
 
@@ -96,6 +96,15 @@ async def test_a_driver_connection_tells_a_version_conflict(office: Office, stor
             office.outbox.add(connection, Posted("a"), version=1)
         connection.rollback()
     assert len(await office.rows()) == 1
+
+
+async def test_a_driver_connection_without_the_tables_says_which_command_helps(
+    office: Office, store_kind: str, database_url: str
+) -> None:
+    with begun(store_kind, database_url) as connection:
+        with pytest.raises(SchemaMissing, match="postroad db migrate"):
+            office.outbox.add(connection, Posted("a"))
+        connection.rollback()
 
 
 async def test_a_cursor_is_no_connection(office: Office, store_kind: str, store_url: str) -> None:
