@@ -224,3 +224,31 @@ async def test_a_person_frees_and_skips_the_event_that_was_meant(office: Office,
         assert row.attempts == (0 if outcome == "NEW" else 5)
         assert (await run(office, statement, outbox=office.table, event_id=added[2].id)).rowcount == 0
         assert await office.states() == [outcome, "FAILED", state]
+
+
+@pytest.mark.parametrize("head", ["FAILED", "RETRY"])
+async def test_a_head_that_waits_holds_back_its_key_also_behind_what_was_sent(office: Office, head: str) -> None:
+    """In every place of the walk through a shard's keys: the first of them, and those after it."""
+    await office.post(*"aaabbbcccdd")
+    await office.run("UPDATE {delivery} SET {shard} = 0")
+    await office.run("UPDATE {delivery} SET {state} = 'SENT' WHERE {version} = 1")
+    await office.run(
+        "UPDATE {delivery} SET {state} = :head, {next_attempt_at} = :far"
+        " WHERE {version} = 2 AND {ordering_key} < :last",
+        head=head,
+        far="2999-01-01 00:00:00",
+        last="parcel/d",
+    )
+    look = await DueReader(office.store, office.table, batch=100).read({0: 1})
+    assert [(one.message.aggregate_id, one.message.version) for run in look.runs for one in run] == [("d", 2)]
+
+
+async def test_only_rows_of_others_that_are_unsent_are_sorted_in_the_oldest_first(office: Office) -> None:
+    await office.post(*"aabcd")
+    change = "UPDATE {delivery} SET {shard} = NULL WHERE {ordering_key} <> 'parcel/b'"
+    await office.run(change)
+    for state, key in (("SENT", "c"), ("SKIPPED", "d")):
+        await office.run(f"UPDATE {{delivery}} SET {{state}} = '{state}' WHERE {{ordering_key}} = 'parcel/{key}'")
+    async with office.store.transaction() as connection:
+        rows = (await office.store.execute(connection, "unsharded", outbox=office.table, most=1_000)).rows
+    assert [(row.aggregate_id, row.version) for row in rows] == [("a", 1), ("a", 2)]

@@ -2,13 +2,17 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
+from sqlalchemy.exc import DBAPIError
 
-from postroad.errors import StoreError
+from postroad.errors import StoreBusy, StoreError
 from postroad.stores import Store, open_store
 from postroad.stores.migrations import migrate
+from postroad.stores.sqlite import driver
 from postroad.stores.tables import DEFAULT_OUTBOX
 
 
@@ -45,3 +49,26 @@ async def test_a_commit_is_noticed_after_the_connection_was_replaced(store: Stor
             await wakes.get()
     watching.cancel()
     await asyncio.wait({watching})
+
+
+async def test_a_change_that_found_the_file_locked_keeps_its_connection(
+    sqlite_url: str, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "_PATIENCE", 0.0)
+    hasty: Any = open_store(sqlite_url)
+    prune = {"older_than": 1.0, "limit": 1}
+    await hasty.change("inbox_prune", **prune)
+    async with store.transaction():
+        with pytest.raises(StoreBusy):
+            await hasty.change("inbox_prune", **prune)
+    await hasty.change("inbox_prune", **prune)
+    assert hasty._writer.connected == 1
+    await hasty.aclose()
+
+
+async def test_a_file_that_is_no_database_says_so(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("Not a database, and longer than the hundred bytes of a header. " * 20)
+    store = open_store(f"sqlite:///{tmp_path / 'notes.txt'}")
+    with pytest.raises(DBAPIError, match="file is not a database"):
+        await look(store)
+    await store.aclose()
