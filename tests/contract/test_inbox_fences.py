@@ -191,6 +191,15 @@ async def test_only_an_earlier_event_of_the_same_key_and_group_is_waited_for(b: 
     assert (await b.inbox.try_acquire(GROUP, placed(4), TTL)).state is AcquireState.IN_PROGRESS
 
 
+async def test_a_claim_waits_for_earlier_versions_only(b: Bench) -> None:
+    await b.inbox.mark_failed(GROUP, placed(3), RuntimeError("no"), Retry(60.0))
+    claims = []
+    for version in (2, 3, 4):
+        async with b.store.engine.connect() as connection:
+            claims.append(await b.inbox.claim(connection, GROUP, [placed(version)]))
+    assert claims == [True, True, False]
+
+
 async def test_a_later_event_waits_for_the_last_of_those_before_it(b: Bench) -> None:
     for version, seconds in ((1, 600.0), (2, 60.0)):
         await b.inbox.mark_failed(GROUP, placed(version), RuntimeError("no"), Retry(seconds))

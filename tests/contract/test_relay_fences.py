@@ -148,6 +148,15 @@ async def test_a_lease_shows_its_owner(office: Office) -> None:
     assert owners == {relay.name}
 
 
+async def test_a_lease_has_its_end_from_the_beginning(office: Office) -> None:
+    """Else nobody could succeed a relay that dies before its first renewal."""
+    relay = await leased(office, lease=600.0)
+    now = office.store.clock.now()
+    ends = {end for end, _ in (await held(office, relay.leases.token, office.table.name)).values()}
+    lasts = {(office.store.time_out(end) - now).total_seconds() for end in ends}  # type: ignore[operator]
+    assert 500 < min(lasts) <= max(lasts) < 700
+
+
 async def test_only_relays_of_the_same_outbox_have_a_share(office: Office) -> None:
     for number, kind, detail in ((1, "worker", office.table.name), (2, "relay", "another")):
         await run(office, "worker_beat", id=UUID(int=number), kind=kind, name="x", detail=detail)

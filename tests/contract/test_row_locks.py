@@ -87,3 +87,18 @@ async def test_pruners_pass_each_other_by(
         theirs = await found(store_url, statement, **values)
     assert (len(mine), len(theirs)) == (2, 1)
     assert not set(mine) & set(theirs)
+
+
+async def test_only_one_at_a_time_changes_the_schema(store: Store, store_url: str, store_kind: str) -> None:
+    free = {
+        "postgresql": "SELECT pg_try_advisory_xact_lock(7078843)",
+        "mysql": "SELECT IS_FREE_LOCK(CONCAT('postroad_', MD5(DATABASE())))",
+    }[store.dialect]
+
+    async def is_free() -> bool:
+        async with another(store_url) as (_, connection):
+            return bool((await connection.exec_driver_sql(free)).scalar())
+
+    async with store.migrating():
+        assert not await is_free()
+    assert await is_free()

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as NoFreeConnection
 
-from postroad.errors import SchemaMissing, StoreBusy, StoreUnavailable
+from postroad.errors import MissingExtra, SchemaMissing, StoreBusy, StoreUnavailable
 from postroad.stores import Store, open_store
 from postroad.stores.base import id_text
 
@@ -222,3 +222,13 @@ def test_sqlite_tells_its_kind_of_error_by_two_words() -> None:
     error.sqlite_errorname = "SQLITE_IOERR_SHORT_READ"
     assert store.code_of(error) == "SQLITE_IOERR"
     assert store.code_of(SimpleNamespace(orig=error)) == "SQLITE_IOERR"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mysql"])
+def test_without_its_driver_a_store_says_what_to_install(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: object, **__: object) -> None:
+        raise ModuleNotFoundError("no such driver")
+
+    monkeypatch.setattr(f"postroad.stores.{kind}.driver.create_async_engine", missing)
+    with pytest.raises(MissingExtra, match=kind):
+        open_store(URLS[kind])
