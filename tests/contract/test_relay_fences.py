@@ -198,6 +198,23 @@ async def test_a_row_of_others_is_sorted_in_once_and_by_itself(office: Office) -
     assert [(row.shard, row.k) for row in rows] == [(3, "parcel/x"), (None, None)]
 
 
+async def test_each_aggregate_has_its_own_counter(office: Office) -> None:
+    await office.post("a", "a", "b")
+    for aggregate, given, version in (
+        ("b", None, 2),
+        ("a", 7, 7),
+        ("a", 5, 7),
+        ("a", None, 8),
+        ("c", None, 1),
+        ("d", 4, 4),
+    ):
+        counter = {"aggregate_type": "parcel", "aggregate_id": aggregate}
+        await run(office, "version_follow", version=given, **counter)
+        (row,) = (await run(office, "version_read", **counter)).rows
+        assert row.version == version
+    assert not (await run(office, "version_read", aggregate_type="letter", aggregate_id="a")).rows
+
+
 async def test_payloads_are_fetched_of_those_that_were_asked_for(office: Office) -> None:
     added = await office.post("a", "b", "c")
     (row,) = await office.query("SELECT {event_id} AS id FROM {outbox} WHERE {aggregate_id} = 'b'")

@@ -10,7 +10,7 @@ from postroad.stores import open_store
 from postroad.stores.adopt import AdoptionPlan, _Found, _match, _outbox, _Plan
 from postroad.stores.tables import OutboxTable
 
-URLS = {"postgresql": "postgresql://db/shop", "mysql": "mysql://db/shop", "sqlite": "sqlite:///shop.db"}
+URLS = {"postgres": "postgresql://db/shop", "mysql": "mysql://db/shop", "sqlite": "sqlite:///shop.db"}
 TEXT, NUMBER, TIME = types.Text(), types.BigInteger(), types.DateTime()
 NEEDED = {"id": types.Uuid(), "type": TEXT, "aggregatetype": TEXT, "aggregateid": TEXT, "payload": types.JSON()}
 
@@ -49,12 +49,12 @@ def test_columns_are_known_by_their_usual_names_in_any_case() -> None:
         "event_id": "id", "event_type": "type", "aggregate_type": "aggregatetype", "aggregate_id": "aggregateid",
         "payload": "payload", "version": "AGGREGATE_VERSION", "state": "Status", "occurred_at": "timestamp",
     }  # fmt: skip
-    assert mapped("postgresql", table) == expected
+    assert mapped("postgres", table) == expected
 
 
 def test_of_two_that_could_serve_the_better_name_does() -> None:
     table = found(column("event_id", TEXT), column("create_time", TIME), column("occurred_at", TIME))
-    mapping = mapped("postgresql", table)
+    mapping = mapped("postgres", table)
     assert (mapping["event_id"], mapping["occurred_at"]) == ("event_id", "occurred_at")
 
 
@@ -68,7 +68,7 @@ def test_a_number_is_no_event_id() -> None:
 @pytest.mark.parametrize("missing", ["type", "aggregatetype", "aggregateid", "payload"])
 def test_without_what_is_needed_it_is_no_outbox(missing: str) -> None:
     with pytest.raises(ConfigurationError, match="does not look like an outbox"):
-        mapped("postgresql", found(without=missing))
+        mapped("postgres", found(without=missing))
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_without_what_is_needed_it_is_no_outbox(missing: str) -> None:
     ],
 )
 def test_a_column_serves_if_it_can_hold_what_ours_holds(ours: str, one: dict[str, Any], serves: bool) -> None:
-    assert (ours in mapped("postgresql", found(one))) == serves
+    assert (ours in mapped("postgres", found(one))) == serves
 
 
 def test_on_sqlite_any_column_can_hold_anything() -> None:
@@ -102,7 +102,7 @@ def test_what_we_added_ourselves_is_ours() -> None:
     applied = frozenset({("0002_outbox_in_row", "outbox")})
     table = found(column("ordering_key", TEXT), column("shard", NUMBER), applied=applied)
     assert table.adopted
-    assert {"ordering_key", "shard"} <= set(mapped("postgresql", table))
+    assert {"ordering_key", "shard"} <= set(mapped("postgres", table))
     for other in (("0002_outbox_in_row", "another"), ("0001_core", "outbox")):
         assert not found(applied=frozenset({other})).adopted
 
@@ -110,14 +110,14 @@ def test_what_we_added_ourselves_is_ours() -> None:
 @pytest.mark.parametrize(("states", "serves"), [({"NEW", "SENT"}, True), ({"NEW", "PENDING"}, False)])
 def test_a_state_that_says_other_things_is_not_ours(states: set[str], serves: bool) -> None:
     table = found(column("status", TEXT), states=frozenset(states))
-    assert ("state" in mapped("postgresql", table)) == serves
+    assert ("state" in mapped("postgres", table)) == serves
 
 
 # --- the table as we shall call it
 
 
 def test_a_column_that_cannot_serve_keeps_its_name() -> None:
-    table = outbox("postgresql", found(column("state", NUMBER), column("topic", TEXT)))
+    table = outbox("postgres", found(column("state", NUMBER), column("topic", TEXT)))
     assert table.columns == {
         "event_id": "id", "event_type": "type", "aggregate_type": "aggregatetype", "aggregate_id": "aggregateid",
         "state": "postroad_state",
@@ -129,12 +129,12 @@ def test_a_column_that_cannot_serve_keeps_its_name() -> None:
     [(types.JSON(), "json"), (TEXT, "text"), (types.String(9), "text"), (types.LargeBinary(), "bytes")],
 )
 def test_the_payload_is_read_as_it_is_kept(kind: Any, form: str) -> None:
-    assert outbox("postgresql", found(column("payload", kind), without="payload")).payload == form
+    assert outbox("postgres", found(column("payload", kind), without="payload")).payload == form
 
 
 @pytest.mark.parametrize(
     ("kind", "id", "ids"),
-    [("mysql", types.String(64), "text"), ("postgresql", types.Uuid(), "native"), ("sqlite", TEXT, "native")],
+    [("mysql", types.String(64), "text"), ("postgres", types.Uuid(), "native"), ("sqlite", TEXT, "native")],
 )
 def test_ids_are_text_where_the_table_keeps_text(kind: str, id: Any, ids: str) -> None:
     assert outbox(kind, found(column("id", id), without="id")).ids == ids
@@ -183,7 +183,7 @@ def test_a_column_that_we_do_not_fill_needs_a_default() -> None:
 
 
 def test_a_number_that_is_no_key_is_not_counted_up() -> None:
-    one = plan("postgresql", found(column("n", NUMBER, **MUST)))
+    one = plan("postgres", found(column("n", NUMBER, **MUST)))
     assert one._repairs() == []
     assert "Column n is NOT NULL without a default" in one.notes[0]
 
@@ -202,17 +202,17 @@ def test_what_has_a_default_may_be_empty_or_is_ours_needs_no_repair() -> None:
 
 def test_state_and_attempts_begin_by_themselves() -> None:
     table = found(column("status", TEXT, **MUST), column("retry_count", NUMBER, **MUST))
-    assert plan("postgresql", table)._repairs() == [
+    assert plan("postgres", table)._repairs() == [
         'ALTER TABLE "outbox" ALTER COLUMN "status" SET DEFAULT \'NEW\'',
         'ALTER TABLE "outbox" ALTER COLUMN "retry_count" SET DEFAULT 0',
     ]
     begun = found(column("status", TEXT, nullable=False, default="'NEW'"), column("retry_count", NUMBER))
-    assert plan("postgresql", begun)._repairs() == []
+    assert plan("postgres", begun)._repairs() == []
 
 
 def test_an_aggregate_id_becomes_text_where_it_is_none() -> None:
     table = found(column("aggregateid", types.Uuid()), without="aggregateid")
-    one = plan("postgresql", table)
+    one = plan("postgres", table)
     assert one._repairs() == [
         'ALTER TABLE "outbox" ALTER COLUMN "aggregateid" TYPE text USING CAST("aggregateid" AS text)'
     ]
@@ -223,7 +223,7 @@ def test_an_aggregate_id_becomes_text_where_it_is_none() -> None:
 @pytest.mark.parametrize(
     ("kind", "arrived"),
     [
-        ("postgresql", '"occurred_at" timestamptz DEFAULT clock_timestamp()'),
+        ("postgres", '"occurred_at" timestamptz DEFAULT clock_timestamp()'),
         ("mysql", "`occurred_at` DATETIME(6) DEFAULT (UTC_TIMESTAMP(6))"),
         ("sqlite", '"occurred_at" TEXT'),
     ],
@@ -239,14 +239,14 @@ def test_what_is_missing_is_added_and_rows_tell_when_they_came(kind: str, arrive
 
 def test_what_was_published_counts_as_sent() -> None:
     published = column("published_at", TIME)
-    one = plan("postgresql", found(published))
+    one = plan("postgres", found(published))
     assert one._backfill() == ['UPDATE "outbox" SET "state" = \'SENT\' WHERE "published_at" IS NOT NULL']
     assert "Rows have no version" in one.notes[0]
-    assert plan("postgresql", found(published, column("state", TEXT)))._backfill() == []
+    assert plan("postgres", found(published, column("state", TEXT)))._backfill() == []
 
 
 @pytest.mark.parametrize(
-    ("kind", "upsert"), [("postgresql", "ON CONFLICT"), ("mysql", "ON DUPLICATE KEY UPDATE"), ("sqlite", "ON CONFLICT")]
+    ("kind", "upsert"), [("postgres", "ON CONFLICT"), ("mysql", "ON DUPLICATE KEY UPDATE"), ("sqlite", "ON CONFLICT")]
 )
 def test_the_counters_stand_where_the_rows_do(kind: str, upsert: str) -> None:
     one = plan(kind, found(column("version", NUMBER)))

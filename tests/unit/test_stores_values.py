@@ -1,21 +1,26 @@
 """Values, addresses and error codes, as each database's drivers take and tell them. Nothing here is connected."""
 
+import asyncio
 import sqlite3
 from datetime import UTC, datetime, timedelta, timezone
-from types import SimpleNamespace
-from typing import Any
+from types import ModuleType, SimpleNamespace
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
+from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as NoFreeConnection
 
+from postroad.clock import SystemClock
 from postroad.errors import MissingExtra, SchemaMissing, StoreBusy, StoreUnavailable
 from postroad.stores import Store, open_store
 from postroad.stores.base import id_text
+from postroad.stores.mysql import driver as mysql
+from postroad.stores.postgresql import driver as postgresql
 
 URLS = {
-    "postgresql": "postgresql://shop:s3cret@db/shop?application_name=x",
+    "postgres": "postgresql://shop:s3cret@db/shop?application_name=x",
     "mysql": "mysql://shop:s3cret@db/shop",
     "sqlite": "sqlite:///shop.db",
 }
@@ -23,7 +28,7 @@ ID = UUID("01890a5d-ac96-774b-bcce-b302099a8057")
 NOON = datetime(2026, 1, 2, 12, 0, 0, 5, tzinfo=UTC)
 IN_PARIS = NOON.astimezone(timezone(timedelta(hours=1)))
 CODES: dict[str, dict[str, list[str]]] = {
-    "postgresql": {
+    "postgres": {
         "missing": ["42P01", "42883", "3F000"],
         "busy": ["40001", "40P01", "55P03"],
         "away": ["08006", "57P01", "57P02", "57P03"],
@@ -59,7 +64,7 @@ def told_by_the_driver(kind: str, code: str) -> DriverError:
     if kind == "mysql":
         return DriverError(int(code), "in its own words")
     error = DriverError(f"{code}: x" if code.startswith("no such") else "in its own words")
-    if kind == "postgresql":
+    if kind == "postgres":
         error.sqlstate = code
     elif code.startswith("SQLITE"):
         error.sqlite_errorname = code
@@ -86,16 +91,16 @@ def test_an_error_without_a_code_has_none(store: Store) -> None:
 
 
 def test_a_lost_connection_is_told_by_sqlalchemy_too() -> None:
-    for kind in ("postgresql", "mysql"):
+    for kind in ("postgres", "mysql"):
         store = open_store(URLS[kind])
-        origin = told_by_the_driver(kind, "23505" if kind == "postgresql" else "1062")
+        origin = told_by_the_driver(kind, "23505" if kind == "postgres" else "1062")
         assert store.is_disconnect(DBAPIError("SELECT 1", None, origin, connection_invalidated=True))
         assert not store.is_disconnect(DBAPIError("SELECT 1", None, origin))
         assert not store.is_disconnect(ValueError())
 
 
 def test_postgresql_refuses_a_connection_without_a_code() -> None:
-    store = open_store(URLS["postgresql"])
+    store = open_store(URLS["postgres"])
     refused = type("OperationalError", (DriverError,), {})
     assert store.is_disconnect(DBAPIError(None, None, refused("connection refused")))
     coded = refused("terminated by a rule of mine")
@@ -112,7 +117,8 @@ def test_while_translating_only_the_databases_errors_are_touched(store: Store) -
         raise ConnectionRefusedError("no")
     with pytest.raises(ValueError, match="mine"), store.translating():
         raise ValueError("mine")
-    own = DBAPIError("SELECT 1", None, told_by_the_driver(store.dialect, CODES[store.dialect]["other"][0]))
+    kind = store.dialect.replace("postgresql", "postgres")
+    own = DBAPIError("SELECT 1", None, told_by_the_driver(kind, CODES[kind]["other"][0]))
     with pytest.raises(DBAPIError) as raised, store.translating():
         raise own
     assert raised.value is own
@@ -135,7 +141,7 @@ def test_an_id_comes_back_as_it_was(store: Store) -> None:
 
 def test_each_driver_gets_its_own_kind_of_id() -> None:
     found = {kind: open_store(url).id_in(ID) for kind, url in URLS.items()}
-    assert found == {"postgresql": ID, "mysql": ID.bytes, "sqlite": str(ID)}
+    assert found == {"postgres": ID, "mysql": ID.bytes, "sqlite": str(ID)}
 
 
 def test_a_time_comes_back_as_it_was_in_utc(store: Store) -> None:
@@ -162,11 +168,11 @@ def test_a_list_is_one_parameter() -> None:
     values: list[Any] = [1, "a", ID]
     found = {kind: open_store(url).adapt(values) for kind, url in URLS.items()}
     assert found == {
-        "postgresql": f'{{1,"a",{ID}}}',
+        "postgres": f'{{1,"a",{ID}}}',
         "mysql": f'[1, "a", "{ID.hex}"]',
         "sqlite": f'[1, "a", "{ID}"]',
     }
-    assert open_store(URLS["postgresql"]).adapt([None, 'say "hi"', "\\"]) == '{NULL,"say \\"hi\\"","\\\\"}'
+    assert open_store(URLS["postgres"]).adapt([None, 'say "hi"', "\\"]) == '{NULL,"say \\"hi\\"","\\\\"}'
 
 
 def test_whatever_else_goes_in_as_it_is(store: Store) -> None:
@@ -181,7 +187,7 @@ def test_an_id_in_a_list_is_text() -> None:
 def test_an_address_shows_where_and_nothing_else() -> None:
     found = {kind: (open_store(url).address, open_store(url).host) for kind, url in URLS.items()}
     assert found == {
-        "postgresql": ("postgresql://db/shop", "db:5432"),
+        "postgres": ("postgresql://db/shop", "db:5432"),
         "mysql": ("mysql://db/shop", "db:3306"),
         "sqlite": ("sqlite:///shop.db", "sqlite:///shop.db"),
     }
@@ -191,7 +197,7 @@ def test_an_address_shows_where_and_nothing_else() -> None:
 
 def test_only_a_file_must_be_there_before_it_is_read() -> None:
     files = {kind: open_store(url).file for kind, url in URLS.items()}
-    assert (files["postgresql"], files["mysql"], str(files["sqlite"])) == (None, None, "shop.db")
+    assert (files["postgres"], files["mysql"], str(files["sqlite"])) == (None, None, "shop.db")
 
 
 def test_a_console_wants_a_semicolon(store: Store) -> None:
@@ -224,11 +230,28 @@ def test_sqlite_tells_its_kind_of_error_by_two_words() -> None:
     assert store.code_of(SimpleNamespace(orig=error)) == "SQLITE_IOERR"  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("kind", ["postgresql", "mysql"])
-def test_without_its_driver_a_store_says_what_to_install(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("driver", [postgresql, mysql])
+def test_without_its_driver_a_store_says_what_to_install(driver: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*_: object, **__: object) -> None:
         raise ModuleNotFoundError("no such driver")
 
-    monkeypatch.setattr(f"postroad.stores.{kind}.driver.create_async_engine", missing)
-    with pytest.raises(MissingExtra, match=kind):
-        open_store(URLS[kind])
+    monkeypatch.setattr(driver, "create_async_engine", missing)
+    with pytest.raises(MissingExtra, match="driver"):
+        driver.open(make_url("postgresql://db/shop"), SystemClock())
+
+
+@pytest.mark.parametrize(("kind", "anew"), [("postgres", [False]), ("mysql", [False]), ("sqlite", [])])
+def test_pooled_connections_belong_to_one_event_loop(kind: str, anew: list[bool]) -> None:
+    """Those of a loop that has ended can neither be used nor closed: the next begins with new ones."""
+    store, disposed = open_store(URLS[kind]), []
+    store._engine = cast(
+        Any, SimpleNamespace(sync_engine=SimpleNamespace(dispose=lambda close: disposed.append(close)))
+    )
+
+    async def use() -> None:
+        assert store.engine is store.engine
+
+    asyncio.run(use())
+    assert disposed == []
+    asyncio.run(use())
+    assert disposed == anew
