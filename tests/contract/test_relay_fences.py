@@ -278,3 +278,11 @@ async def test_only_rows_of_others_that_are_unsent_are_sorted_in_the_oldest_firs
     async with office.store.transaction() as connection:
         rows = (await office.store.execute(connection, "unsharded", outbox=office.table, most=1_000)).rows
     assert [(row.aggregate_id, row.version) for row in rows] == [("a", 1), ("a", 2)]
+
+
+@pytest.mark.parametrize(("keys", "each"), [("a", 10), ("ab", 5), ("abc", 3)])
+async def test_the_keys_that_are_due_share_a_look(office: Office, keys: str, each: int) -> None:
+    await office.post(*(keys * 12))
+    await office.run("UPDATE {delivery} SET {shard} = 0")
+    look = await DueReader(office.store, office.table, batch=10).read({0: 1})
+    assert [[one.message.version for one in run] for run in look.runs] == [list(range(1, each + 1))] * len(keys)
