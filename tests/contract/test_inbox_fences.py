@@ -112,6 +112,7 @@ async def test_a_success_leaves_no_trace_of_what_went_before(b: Bench) -> None:
     lease = await held(b, GROUP, message)
     record = await b.record(message)
     assert (record.status, record.retry_count, record.next_retry_at) == (Status.PROCESSING, 3, None)
+    await b.make_due(message)
     assert await succeed(b, message, lease)
     record = await b.record(message)
     assert record.status is Status.SUCCEEDED

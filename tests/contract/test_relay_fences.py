@@ -146,6 +146,7 @@ async def test_a_lease_shows_its_owner(office: Office) -> None:
     relay = await leased(office)
     owners = {owner for _, owner in (await held(office, relay.leases.token, office.table.name)).values()}
     assert owners == {relay.name}
+    assert set(relay.leases.epochs.values()) == {1}
 
 
 async def test_a_lease_has_its_end_from_the_beginning(office: Office) -> None:
