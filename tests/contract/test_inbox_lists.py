@@ -186,3 +186,13 @@ async def test_what_waits_behind_a_message_that_is_kept_is_kept_too(b: Bench) ->
     assert record.error_msg == "waits for an earlier event of its key"
     assert record.next_retry_at is not None
     assert record.message is not None
+
+
+async def test_however_old_only_a_success_is_pruned(b: Bench) -> None:
+    ids = await each_state(b, GROUP)
+    await b.inbox.prune(WEEK)
+    assert len(await b.inbox.list()) == 5
+    async with b.store.transaction() as connection:
+        await connection.exec_driver_sql("UPDATE postroad_inbox SET processed_at = '2000-01-01 00:00:00'")
+    assert await b.inbox.prune(WEEK) == 1
+    assert {record.event_id for record in await b.inbox.list()} == set(ids.values()) - {ids["done"]}
