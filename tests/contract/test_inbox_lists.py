@@ -122,8 +122,12 @@ async def test_only_what_is_unsettled_and_has_its_message_becomes_due(b: Bench) 
     await fail(b, done, Retry(60.0))
     await b.make_due(done)
     assert await due(b) == [expired.id, done.id] or await due(b) == [done.id, expired.id]
-    for settled_or_held in ("status = 1", "status = 0, locked_until = '2999-01-01 00:00:00'"):
-        await b.change(done, settled_or_held)
+    for not_now in (
+        "status = 1",
+        "status = 0, locked_until = '2999-01-01 00:00:00'",
+        "status = 2, locked_until = '2000-01-01 00:00:00', next_retry_at = '2999-01-01 00:00:00'",
+    ):
+        await b.change(done, not_now)
         assert await due(b) == [expired.id]
 
 
@@ -196,3 +200,14 @@ async def test_however_old_only_a_success_is_pruned(b: Bench) -> None:
         await connection.exec_driver_sql("UPDATE postroad_inbox SET processed_at = '2000-01-01 00:00:00'")
     assert await b.inbox.prune(WEEK) == 1
     assert {record.event_id for record in await b.inbox.list()} == set(ids.values()) - {ids["done"]}
+
+
+async def test_a_group_loses_no_record_because_anothers_is_old(b: Bench) -> None:
+    message = placed()
+    for group in (GROUP, OTHER):
+        await succeed(b, message, group)
+    async with b.store.transaction() as connection:
+        aged = "UPDATE postroad_inbox SET processed_at = '2000-01-01 00:00:00' WHERE consumer_group = 'receipts'"
+        await connection.exec_driver_sql(aged)
+    assert await b.inbox.prune(WEEK) == 1
+    assert [record.group for record in await b.inbox.list()] == [OTHER]

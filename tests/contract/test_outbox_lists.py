@@ -198,3 +198,17 @@ async def test_an_event_and_its_state_are_found_by_its_id(office: Office) -> Non
         (short,) = (await office.store.read("outbox_state", office.table, event_id=ids[parcel])).rows
         assert (whole.aggregate_id, whole.state, short.state) == (parcel, state, state)
     assert not (await office.store.read("outbox_state", office.table, event_id=LAST)).rows
+
+
+@pytest.mark.parametrize(("statement", "state"), [("prunable", "SENT"), ("prunable_skipped", "SKIPPED")])
+async def test_what_has_been_settled_longest_is_pruned_first(office: Office, statement: str, state: str) -> None:
+    ids = await post(office, *"abcd")
+    for parcel, day in (("a", 2), ("b", 0), ("c", 1)):
+        await put(office, parcel, state=state, published_at=DAYS[day])
+    await put(office, "d", state=state, published_at=office.store.clock.now())
+    for most, oldest in ((10, "bca"), (2, "bc")):
+        async with office.store.transaction() as connection:
+            found = await office.store.execute(
+                connection, statement, outbox=office.table, older_than=3_600.0, most=most
+            )
+        assert [office.store.id_out(row.event_id) for row in found.rows] == [ids[parcel] for parcel in oldest]
