@@ -1,8 +1,10 @@
 """What is listed and counted of the records: which, in which order, how many."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from uuid import UUID
 
+import psycopg
 import pytest
 
 from postroad.errors import BusinessError
@@ -211,3 +213,16 @@ async def test_a_group_loses_no_record_because_anothers_is_old(b: Bench) -> None
         await connection.exec_driver_sql(aged)
     assert await b.inbox.prune(WEEK) == 1
     assert [record.group for record in await b.inbox.list()] == [OTHER]
+
+
+@pytest.mark.parametrize("store_kind", ["postgresql"])
+async def test_pruning_waits_for_nobody(b: Bench, store_url: str, store_kind: str) -> None:
+    used, unused = placed(1, "1"), placed(1, "2")
+    for message in (used, unused):
+        await succeed(b, message)
+        await b.change(message, "processed_at = '2000-01-01 00:00:00'")
+    with psycopg.connect(store_url) as other:
+        other.execute("SELECT 1 FROM postroad_inbox WHERE event_id = %s FOR UPDATE", [used.id])
+        async with asyncio.timeout(10):
+            assert await b.inbox.prune(WEEK) == 1
+    assert [record.event_id for record in await b.inbox.list()] == [used.id]
