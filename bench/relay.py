@@ -57,7 +57,7 @@ async def _bare_loop(road: Postroad, events: int) -> float:
 
 async def _with_history(scale: Scale, server: str) -> list[Figure]:
     """The same relay over a table that is full of what was sent before, and has a backlog."""
-    sent, pending = scale.of(1_000, 1_000_000, 10_000_000), scale.of(5_000, 200_000, 1_000_000)
+    sent, pending = scale.of(1_000, 1_000_000, 10_000_000), scale.of(10_000, 200_000, 1_000_000)
     little, keys = scale.of(500, 10_000), scale.of(100, 10_000)
     async with fresh_road(server) as large, fresh_road(server) as small:
         await fill(large, sent, keys=keys, state="SENT")

@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as NoFreeConnection
 
 from postroad.clock import SystemClock
-from postroad.errors import MissingExtra, SchemaMissing, StoreBusy, StoreUnavailable
+from postroad.errors import MissingExtra, SchemaMissing, StoreBusy, StoreError, StoreUnavailable
 from postroad.stores import Store, open_store
 from postroad.stores.base import id_text
 from postroad.stores.mysql import driver as mysql
@@ -112,16 +112,16 @@ def test_a_pool_without_a_free_connection_is_busy(store: Store) -> None:
     assert isinstance(store.translate(NoFreeConnection()), StoreBusy)
 
 
-def test_while_translating_only_the_databases_errors_are_touched(store: Store) -> None:
+def test_while_translating_the_databases_errors_are_ours_and_no_others(store: Store) -> None:
     with pytest.raises(StoreUnavailable, match="Is it running"), store.translating():
         raise ConnectionRefusedError("no")
     with pytest.raises(ValueError, match="mine"), store.translating():
         raise ValueError("mine")
     kind = store.dialect.replace("postgresql", "postgres")
     own = DBAPIError("SELECT 1", None, told_by_the_driver(kind, CODES[kind]["other"][0]))
-    with pytest.raises(DBAPIError) as raised, store.translating():
+    with pytest.raises(StoreError, match="did not take a statement of ours") as raised, store.translating():
         raise own
-    assert raised.value is own
+    assert raised.value.__cause__ is own
     with store.translating():
         pass
 
