@@ -1,5 +1,5 @@
 -- name: lease_held
-SELECT shard, epoch FROM {shards} WHERE outbox = :outbox_name AND token = :token ORDER BY shard;
+SELECT shard, epoch FROM {shards} WHERE outbox = :outbox_name AND token = :token;
 
 -- name: assign_shard
 UPDATE {delivery}
