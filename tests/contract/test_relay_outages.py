@@ -146,3 +146,16 @@ async def test_a_look_of_two_pages_reads_two(office: Office) -> None:
     look = await DueReader(store, office.table, 1).read({0: 1}, lambda topic: False, pages=2)
     assert not look
     assert store.runs["read_due"] == 2
+
+
+async def test_one_event_goes_ahead_however_many_its_key_has(office: Office) -> None:
+    office.clock = clock = VirtualClock()
+    await office.post(*"aaa")
+    broker = FaultyBroker(office.broker)
+    broker.down = True
+    relay = office.relay(broker)
+    assert await relay.run_once() == 0
+    broker.down = False
+    clock.shift(FIRST_PAUSE)
+    assert (await relay.run_once(), office.broker.versions("a")) == (1, [1])
+    assert (await relay.run_once(), office.broker.versions("a")) == (2, [1, 2, 3])
