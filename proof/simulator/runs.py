@@ -26,7 +26,13 @@ class Simulator:
     def run(
         self, seed: int, *, only: Container[int] | None = None, tracing: bool = False, coverage: Coverage | None = None
     ) -> Outcome:
-        return World(seed, self._database, only=only, tracing=tracing, coverage=coverage).run()
+        # Collected in between, or its moment would depend on what ran before.
+        gc.disable()
+        try:
+            return World(seed, self._database, only=only, tracing=tracing, coverage=coverage).run()
+        finally:
+            gc.collect()
+            gc.enable()
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import gc
 from collections import Counter
 from collections.abc import Container
 from dataclasses import dataclass, field
@@ -148,8 +147,6 @@ class World:
         loop = VirtualLoop()
         loop.set_task_factory(belonging)
         loop.set_exception_handler(lambda loop, context: None)
-        # Collected in between, or its moment would depend on what ran before.
-        gc.disable()
         try:
             loop.run_until_complete(self._run(outcome))
         finally:
@@ -157,9 +154,6 @@ class World:
             outcome.trace = self.trace or []
             self._server.stop()
             loop.close()
-            # All of this run is young: nothing was ever collected while it lasted.
-            gc.collect(0)
-            gc.enable()
             self._database.reset()
         return outcome
 

@@ -7,7 +7,6 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from sqlalchemy.exc import DBAPIError
 
 from postroad.errors import StoreBusy, StoreError
 from postroad.stores import Store, open_store
@@ -69,6 +68,6 @@ async def test_a_change_that_found_the_file_locked_keeps_its_connection(
 async def test_a_file_that_is_no_database_says_so(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("Not a database, and longer than the hundred bytes of a header. " * 20)
     store = open_store(f"sqlite:///{tmp_path / 'notes.txt'}")
-    with pytest.raises(DBAPIError, match="file is not a database"):
+    with pytest.raises(StoreError, match="file is not a database"):
         await look(store)
     await store.aclose()

@@ -21,7 +21,7 @@ from proof.simulator.shrink import shrink
 from tests.support.components import address
 
 ROOT = Path(__file__).parents[2]
-SEEDS = int(os.environ.get("POSTROAD_SIMULATOR_SEEDS", "1500"))
+SEEDS = int(os.environ.get("POSTROAD_SIMULATOR_SEEDS", "1000"))
 
 
 def run(*arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -43,7 +43,7 @@ def test_no_seed_breaks_a_promise(tmp_path: Path) -> None:
 @pytest.mark.timeout(600)
 def test_on_postgresql_no_seed_breaks_a_promise_either(tmp_path: Path) -> None:
     server = {"POSTROAD_TEST_POSTGRESQL_URL": address("postgresql")}
-    done = run("--store", "postgresql", "--seeds", 10, "--jobs", 1, "--json", tmp_path / "figures.json", **server)
+    done = run("--store", "postgresql", "--seeds", 6, "--jobs", 1, "--json", tmp_path / "figures.json", **server)
     assert done.returncode == 0, done.stdout
     figures = json.loads((tmp_path / "figures.json").read_text())
     assert figures["fewest faults of a seed"] >= 50
