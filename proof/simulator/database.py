@@ -15,7 +15,7 @@ from postroad.stores.base import Store
 from postroad.stores.migrations import migrate
 from postroad.stores.tables import DEFAULT_OUTBOX
 from proof.simulator.faults import COMMIT, STATEMENT, UPKEEP, WRITING
-from proof.simulator.process import Process
+from proof.simulator.process import Process, current
 
 if TYPE_CHECKING:
     from proof.simulator.world import World
@@ -126,8 +126,19 @@ class Server(ABC):
         else:
             self.gone.clear()
 
-    locked = False
-    """Whether nobody else could write just now."""
+    def is_locked(self) -> bool:
+        """Whether nobody could write just now."""
+        return False
+
+    async def watch(self, wake: Callable[[], None]) -> None:
+        """Wakes whoever asks after each commit, until the server is gone."""
+        process = current.get()
+        assert process is not None
+        self.watchers.add((process, wake))
+        try:
+            await self.gone.wait()
+        finally:
+            self.watchers.discard((process, wake))
 
     def keeps_out_others(self, process: Process) -> bool:
         """Whether nobody else could write if this process froze now."""

@@ -291,14 +291,8 @@ class SimulatedPostgreSQL(driver.PostgreSQL):
         return Notifier()
 
     async def watch(self, channel: str, wake: Callable[[], None], but_from: str = "") -> None:
-        process = current.get()
-        assert process is not None
-        self.server.watchers.add((process, wake))
-        try:
-            await self.server.gone.wait()
-            raise self.translate(DBAPIError(None, None, self.server.unreachable()))
-        finally:
-            self.server.watchers.discard((process, wake))
+        await self.server.watch(wake)
+        raise self.translate(DBAPIError(None, None, self.server.unreachable()))
 
 
 class _Inline(Autocommit):

@@ -85,8 +85,7 @@ class SQLiteServer(Server):
         error.sqlite_errorname = "SQLITE_CANTOPEN"
         return error
 
-    @property
-    def locked(self) -> bool:  # type: ignore[override]
+    def is_locked(self) -> bool:
         return self._writer is not None
 
     def keeps_out_others(self, process: Process) -> bool:
@@ -310,14 +309,8 @@ class SimulatedSQLite(driver.SQLite):
         return Connection(self.server, process)
 
     async def watch(self, channel: str, wake: Callable[[], None], but_from: str = "") -> None:
-        process = current.get()
-        assert process is not None
-        self.server.watchers.add((process, wake))
-        try:
-            await self.server.gone.wait()
-            raise self.translate(self.server.unreachable())
-        finally:
-            self.server.watchers.discard((process, wake))
+        await self.server.watch(wake)
+        raise self.translate(self.server.unreachable())
 
 
 def _named(fetched: Fetched) -> list[Any]:

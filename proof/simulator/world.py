@@ -133,7 +133,7 @@ class World:
             return ""
         if self._server.keeps_out_others(process):
             return ""
-        if self.random.random() < 0.5 or self._server.locked:
+        if self.random.random() < 0.5 or self._server.is_locked():
             return "frozen"
         # Or it was frozen for so long that somebody took over, who died with it.
         self.tell("world", f"leases held now are taken from {process.name}")

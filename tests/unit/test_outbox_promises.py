@@ -51,6 +51,7 @@ def test_a_savepoint_older_than_the_first_promise_takes_back_all() -> None:
     promises.make("first")
     promises.make("second")
     promises.rolled_back_to("older")
+    assert promises._open == []
     promises.commit()
 
 
@@ -60,4 +61,5 @@ def test_a_write_that_ends_after_its_rollback_hurts_nobody() -> None:
     promises.make("event")
     promises.rolled_back_to("one")
     promises.keep("event", cast(Wake, bell))
+    assert promises._open == []
     promises.commit()
