@@ -97,9 +97,8 @@ def known_topics() -> set[str]:
     return set(_topics)
 
 
-def aggregate_id_of(event: object) -> str | None:
+def aggregate_id_of(event: object, event_type: EventType) -> str | None:
     """The value of the key field as text; None for a keyless event, which stands under its own id."""
-    event_type = event_type_of(event)
     key = event_type.key
     if key is None:
         return None

@@ -23,27 +23,16 @@ Write = Callable[[Any, Store, OutboxTable, Row, Wake], Coroutine[Any, Any, None]
 
 def write(target: Any, store: Store, table: OutboxTable, row: Row, wake: Wake) -> Coroutine[Any, Any, None] | None:
     """Write the row in the target's open transaction; a coroutine if the target can only be awaited."""
-    if isinstance(target, (scoped_session, async_scoped_session)):
-        target = target.registry()
-    if isinstance(target, AsyncSession):
-        _require(target.in_transaction(), "async with session.begin():", "session")
-        write_with_flush(target.sync_session, store, table, row, wake)
-    elif isinstance(target, Session):
-        _require(target.in_transaction(), "with session.begin():", "session")
-        write_with_flush(target, store, table, row, wake)
-    elif isinstance(target, Connection):
-        _require(target.in_transaction(), "with engine.begin() as connection:", "connection")
-        _write_connection(target, store, table, row, wake)
-    elif isinstance(target, AsyncConnection):
-        _require(target.in_transaction(), "async with engine.begin() as connection:", "connection", "await ")
-        return _write_async_connection(target, store, table, row, wake)
-    else:
-        return _driver_writer(type(target))(target, store, table, row, wake)
-    return None
+    kind: type = type(target)
+    return _writer(kind)(target, store, table, row, wake)
 
 
-def _driver_writer(kind: type) -> Write:
-    """Found by module name, so that no driver has to be installed to use another."""
+@cache
+def _writer(kind: type) -> Write:
+    for base, writer in _SQLALCHEMY.items():
+        if issubclass(kind, base):
+            return writer
+    # Drivers are found by module name, so that none has to be installed to use another.
     for base in kind.__mro__:
         module = base.__module__.split(".")[0]
         # Not a cursor and not a pool: those cannot tell whether a transaction is open.
@@ -59,7 +48,27 @@ def _driver_writer(kind: type) -> Write:
     )
 
 
+# -- SQLAlchemy --------------------------------------------------------------------------------------
+
+
+def _write_scoped(
+    scoped: Any, store: Store, table: OutboxTable, row: Row, wake: Wake
+) -> Coroutine[Any, Any, None] | None:
+    return write(scoped.registry(), store, table, row, wake)
+
+
+def _write_session(session: Session, store: Store, table: OutboxTable, row: Row, wake: Wake) -> None:
+    _require(session.in_transaction(), "with session.begin():", "session")
+    write_with_flush(session, store, table, row, wake)
+
+
+def _write_async_session(session: AsyncSession, store: Store, table: OutboxTable, row: Row, wake: Wake) -> None:
+    _require(session.in_transaction(), "async with session.begin():", "session")
+    write_with_flush(session.sync_session, store, table, row, wake)
+
+
 def _write_connection(connection: Connection, store: Store, table: OutboxTable, row: Row, wake: Wake) -> None:
+    _require(connection.in_transaction(), "with engine.begin() as connection:", "connection")
     promises, told = promises_of(connection), _told(row)
     promises.make(told)
     execute(connection, store, table, [row])
@@ -69,6 +78,7 @@ def _write_connection(connection: Connection, store: Store, table: OutboxTable, 
 def _write_async_connection(
     connection: AsyncConnection, store: Store, table: OutboxTable, row: Row, wake: Wake
 ) -> Coroutine[Any, Any, None]:
+    _require(connection.in_transaction(), "async with engine.begin() as connection:", "connection", "await ")
     # Promised now and not when awaited, so that a forgotten `await` cannot go unnoticed at the commit.
     promises, told = promises_of(_sync_connection(connection)), _told(row)
     promises.make(told)
@@ -89,11 +99,26 @@ def _told(row: Row) -> str:
     return f"{row['event_type']} of {row['aggregate_type']} {row['aggregate_id']!r}"
 
 
+_SQLALCHEMY: dict[type, Write] = {
+    scoped_session: _write_scoped,
+    async_scoped_session: _write_scoped,
+    AsyncSession: _write_async_session,
+    Session: _write_session,
+    Connection: _write_connection,
+    AsyncConnection: _write_async_connection,
+}
+
+
 # -- plain drivers -----------------------------------------------------------------------------------
 
 
+def _in_transaction(psycopg_connection: Any) -> bool:
+    idle = 0  # PQTRANS_IDLE of libpq
+    return bool(psycopg_connection.pgconn.transaction_status != idle)
+
+
 def _write_psycopg(connection: Any, store: Store, table: OutboxTable, row: Row, wake: Wake) -> None:
-    _require(connection.info.transaction_status.name != "IDLE", "with connection.transaction():", "connection")
+    _require(_in_transaction(connection), "with connection.transaction():", "connection")
     with _Translating(store, row):
         connection.execute(_restyled(store, table, "pyformat"), row)
     wake.soon()
@@ -102,8 +127,7 @@ def _write_psycopg(connection: Any, store: Store, table: OutboxTable, row: Row, 
 def _write_psycopg_async(
     connection: Any, store: Store, table: OutboxTable, row: Row, wake: Wake
 ) -> Coroutine[Any, Any, None]:
-    begun = connection.info.transaction_status.name != "IDLE"
-    _require(begun, "async with connection.transaction():", "connection", "await ")
+    _require(_in_transaction(connection), "async with connection.transaction():", "connection", "await ")
     statement = _restyled(store, table, "pyformat")
     return _finish(partial(connection.execute, statement, row), store, row, wake)
 

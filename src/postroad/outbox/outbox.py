@@ -113,7 +113,7 @@ class Outbox:
             type=kind.name,
             topic=kind.topic,
             aggregate_type=kind.aggregate,
-            aggregate_id=aggregate_id_of(event) or str(id),
+            aggregate_id=aggregate_id_of(event, kind) or str(id),
             version=checked_version(kind, version),
             occurred_at=now,
             payload=json_codec.encode(event, kind),

@@ -5,6 +5,7 @@ relays' polling is always there.
 """
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from uuid import uuid4
 
@@ -14,8 +15,11 @@ from postroad.stores.tables import OutboxTable
 # Through a plain driver connection the commit cannot be seen: knock a few times while it is likely to happen.
 _FIRST_KNOCK = 0.002
 _LATER_KNOCKS = (0.02, 0.1)
-# Between two notifications, however many commits there are: else a busy writer would spend itself on them.
+# Between two notifications, however many commits there are: else a busy writer would spend itself on them. Where a
+# notification takes long, writers and server are busy, and so are the relays: then they come more seldom.
 _REST = 0.005
+_REST_PER_NOTIFYING = 20
+_LONGEST_REST = 0.1
 
 
 class Wake:
@@ -62,7 +66,8 @@ class Wake:
                     name = f"postroad-wake-{self._table.name}"
                     self._thread = threading.Thread(target=self._run, name=name, daemon=True)
                     self._thread.start()
-        self._wanted.set()
+        if not self._wanted.is_set():  # most often it is, while many write; setting it takes a lock
+            self._wanted.set()
 
     def _run(self) -> None:
         """One notification serves all commits since the last: that is the coalescing."""
@@ -79,8 +84,10 @@ class Wake:
                         self._closed.wait(_FIRST_KNOCK)
                 if knocking:
                     self._tell_listeners()
+                begun = time.monotonic()
                 notifier.notify()
-                self._closed.wait(_REST)
+                rest = _REST_PER_NOTIFYING * (time.monotonic() - begun)
+                self._closed.wait(min(max(rest, _REST), _LONGEST_REST))
         finally:
             notifier.close()
 
