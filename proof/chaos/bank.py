@@ -1,6 +1,7 @@
 """The service under fire: a payment and its event in one transaction, an effect per consumer group."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -12,6 +13,23 @@ from postroad.brokers.base import Flow
 
 LEASE: Final = 1.0
 GROUPS: Final = ("alpha", "beta")
+
+
+@dataclass(frozen=True)
+class Load:
+    """How much is written, and handled, at once."""
+
+    most_payments: int = 12
+    """of one transfer"""
+    backlog: int = 1_000
+    """Effects still to come at which the writers wait: what is left when the faults end must be worked off."""
+    alpha: int = 1
+    """Events per commit: each by itself, as by default …"""
+    beta: int = 25
+    """… and a group that batches."""
+
+
+USUAL_LOAD: Final = Load()
 
 # No unique constraint on effects: a double one has to show.
 _PAYMENT: Final = (
@@ -38,7 +56,7 @@ class Credited(msgspec.Struct, frozen=True):
     payment: str
 
 
-def make_road(database_url: str, broker_url: str) -> Postroad:
+def make_road(database_url: str, broker_url: str, load: Load = USUAL_LOAD) -> Postroad:
     road = Postroad(
         "bank",
         database_url,
@@ -47,9 +65,8 @@ def make_road(database_url: str, broker_url: str) -> Postroad:
         # A killed worker keeps what it held from the others until the deadline: little at a time, then.
         subscriber=SubscriberOptions(ack_deadline=1.5 * LEASE, lock_ttl=LEASE, flow=Flow(messages=100)),
     )
-    # One event per commit, as by default, and a group that batches. Where only one can write at a time, the default
-    # would take most of the time there is: a few at once, then.
-    per_commit = {"alpha": 5 if road.store.one_writer else 1, "beta": 25}
+    # Where only one can write at a time, commits would take most of the time there is: a few events at once, then.
+    per_commit = {"alpha": max(5, load.alpha) if road.store.one_writer else load.alpha, "beta": load.beta}
     for group in GROUPS:
         road.on(Credited, group=group, commit_every=per_commit[group])(_crediting(group))
     return road

@@ -69,7 +69,7 @@ async def campaign(store: str, wire: Wire, plan: Plan, seed: int, folder: Path, 
         async with make_road(url, broker_url) as road, _doors(server) as doors:
             progress("founding", Tally())
             await found(road)
-            fleet = Fleet(folder, broker_url, lambda name: through(url, doors[name].port) if doors else url)
+            fleet = Fleet(folder, broker_url, lambda name: through(url, doors[name].port) if doors else url, plan.load)
             fleet.start(*PROCESSES)
             storm = Storm(plan, road, fleet, doors, server, disk, random.Random(seed))
             try:

@@ -16,14 +16,12 @@ from typing import Final
 
 from postroad import Postroad
 from postroad.errors import PostroadError
-from proof.chaos.bank import make_road
+from proof.chaos.bank import USUAL_LOAD, Load, make_road
 from proof.chaos.writer import Journal, Outcome, write_until
 
 RELAYS: Final = ("relay-1", "relay-2", "relay-3")
 WORKERS: Final = ("worker-1", "worker-2")
 WRITERS: Final = ("writer-1",)
-BACKLOG: Final = 1_000
-"""Effects still to come at which the writers wait: what is left when the faults end must be worked off."""
 NOT_READY: Final = 75
 """Exit code of a process that found no database or broker when it started: the supervisor's turn."""
 _DISK: Final = re.compile(rb"disk is full|disk I/O error")
@@ -57,8 +55,10 @@ def _template() -> ForkServerContext:
 class Fleet:
     """`database_url(name)` is the address that the process of that name is to use."""
 
-    def __init__(self, folder: Path, broker_url: str, database_url: Callable[[str], str]) -> None:
-        self._folder, self._broker_url, self._database_url = folder, broker_url, database_url
+    def __init__(
+        self, folder: Path, broker_url: str, database_url: Callable[[str], str], load: Load = USUAL_LOAD
+    ) -> None:
+        self._folder, self._broker_url, self._database_url, self._load = folder, broker_url, database_url, load
         self._context = _template()
         self._processes: dict[str, ForkServerProcess] = {}
         self.crashes: list[str] = []
@@ -66,7 +66,7 @@ class Fleet:
 
     def start(self, *names: str) -> None:
         for name in names:
-            arguments = (name, self._database_url(name), self._broker_url, self._folder)
+            arguments = (name, self._database_url(name), self._broker_url, self._folder, self._load)
             self._processes[name] = self._context.Process(target=_live, args=arguments, name=name, daemon=True)
             self._processes[name].start()
 
@@ -132,15 +132,15 @@ class Fleet:
 # -- in the process ------------------------------------------------------------------------------------------
 
 
-def _live(name: str, database_url: str, broker_url: str, folder: Path) -> None:
+def _live(name: str, database_url: str, broker_url: str, folder: Path, load: Load) -> None:
     log = os.open(folder / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 1)
     os.dup2(log, 2)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(name)s %(message)s", force=True)
-    raise SystemExit(asyncio.run(_work(name, make_road(database_url, broker_url), folder)))
+    raise SystemExit(asyncio.run(_work(name, make_road(database_url, broker_url, load), folder, load)))
 
 
-async def _work(name: str, road: Postroad, folder: Path) -> int:
+async def _work(name: str, road: Postroad, folder: Path, load: Load) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
@@ -152,7 +152,7 @@ async def _work(name: str, road: Postroad, folder: Path) -> int:
     ready = False
     async with road:
         if role == "writer":
-            await _write(stop, road, folder / f"{name}.journal")
+            await _write(stop, road, folder / f"{name}.journal", load)
             return 0
         try:
             async with road.runner(relay=role == "relay", groups=[] if role == "relay" else None).started():
@@ -175,7 +175,7 @@ def _tell_tasks() -> None:
     sys.stderr.flush()
 
 
-async def _write(stop: asyncio.Event, road: Postroad, path: Path) -> None:
+async def _write(stop: asyncio.Event, road: Postroad, path: Path, load: Load) -> None:
     journal = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def note(transfer: str, outcome: Outcome) -> None:
@@ -185,4 +185,4 @@ async def _write(stop: asyncio.Event, road: Postroad, path: Path) -> None:
             pass  # the limit on file sizes, which plays the full disk, meets the journal too: then nobody knows
 
     tasks = 1 if road.store.dialect == "sqlite" else 3
-    await asyncio.gather(*(write_until(stop, road, note, random.Random(), BACKLOG) for _ in range(tasks)))
+    await asyncio.gather(*(write_until(stop, road, note, random.Random(), load) for _ in range(tasks)))

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Final
 
+from proof.chaos.bank import USUAL_LOAD, Load
+
 
 @dataclass
 class Tally:
@@ -68,6 +70,7 @@ class Plan:
     restarts: int
     disk_full: int
     minimum: Minimum
+    load: Load = USUAL_LOAD
 
 
 SHORT: Final = Plan(
@@ -94,10 +97,11 @@ LONG: Final = Plan(
     seconds=150,
     drain=120,
     kill_every=1.1,
-    stall_every=0.6,
-    cut_every=0.05,
-    restarts=4,
-    disk_full=6,
+    stall_every=1.2,
+    cut_every=0.08,
+    restarts=3,
+    disk_full=4,
+    load=Load(most_payments=60, backlog=10_000, alpha=20, beta=100),
     minimum=Minimum(
         events=3_000,
         kills=100,

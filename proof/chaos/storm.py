@@ -18,7 +18,7 @@ from proof.chaos.servers import Server
 
 _PAST_LEASE: Final = 1.3 * LEASE
 _QUIET_PART: Final = 0.3
-"""Of the time, at first, there are kills and cuts only: then a takeover can be timed."""
+"""Of the time, at first, there are kills only, of relays one by one: then a takeover can be timed."""
 _TRAP_PATIENCE: Final = 1.0
 _WRITER_KILL: Final = 0.1
 _FULL_SECONDS: Final = 1.5
@@ -44,7 +44,6 @@ class Storm:
         self._frozen: set[str] = set()
         self._disturbances = 0
         self._restarting: asyncio.Task[None] | None = None
-        self._watching: set[asyncio.Task[None]] = set()
         self._until = 0.0
         self.tally = Tally()
 
@@ -59,7 +58,7 @@ class Storm:
         loops = [self._kill(), self._supervise(), self._after(later, self._freeze)]
         loops.append(self._times(self._plan.disk_full, self._fill_disk))
         if self._doors:
-            loops += [self._cut(), self._after(later, self._silence)]
+            loops += [self._after(later, self._cut), self._after(later, self._silence)]
         if self._server:
             loops.append(self._times(self._plan.restarts, self._restart))
         try:
@@ -68,8 +67,6 @@ class Storm:
                     group.create_task(loop)
         except TimeoutError:
             pass
-        for task in self._watching:
-            task.cancel()
         if self._restarting is not None:
             await self._restarting
 
@@ -92,9 +89,7 @@ class Storm:
             self._fleet.kill(name)
             self.tally.kills += 1
             if name in RELAYS and not self._disturbances:
-                task = asyncio.create_task(self._time_takeover(pid))
-                self._watching.add(task)
-                task.add_done_callback(self._watching.discard)
+                await self._time_takeover(pid)
 
     async def _time_takeover(self, pid: int) -> None:
         killed_at = time.monotonic()
@@ -102,7 +97,7 @@ class Storm:
         while held and not self._disturbances:
             await asyncio.sleep(0.02)
             held = await self._shards_of(pid)
-        if held_at_first and not held:
+        if held_at_first and not self._disturbances:
             self.tally.takeovers.append(time.monotonic() - killed_at)
 
     async def _shards_of(self, pid: int) -> int:
@@ -126,6 +121,7 @@ class Storm:
     # -- connections -------------------------------------------------------------------------------------------
 
     async def _cut(self) -> None:
+        self._disturbances += 1
         async with asyncio.TaskGroup() as group:
             for name in self._doors:
                 group.create_task(self._cut_at(name, self._doors[name]))
@@ -170,8 +166,6 @@ class Storm:
     async def _restart(self) -> None:
         assert self._server is not None
         self._disturbances += 1
-        if self._watching:
-            await asyncio.wait(self._watching)
         # To its end, even if the time is over: a server that stays away is not the fault that was meant.
         self._restarting = asyncio.create_task(self._server.restart())
         await asyncio.shield(self._restarting)

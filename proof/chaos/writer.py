@@ -13,10 +13,9 @@ from uuid import uuid4
 from sqlalchemy import text
 
 from postroad import Postroad
-from proof.chaos.bank import GROUPS, pay
+from proof.chaos.bank import GROUPS, USUAL_LOAD, Load, pay
 
 KEYS: Final = 400
-MOST_PAYMENTS: Final = 12
 _UNDONE_OF: Final = 7
 _LOOK_EVERY: Final = 20
 _BACKLOG: Final = text("SELECT (SELECT COUNT(*) FROM payment) * :groups - (SELECT COUNT(*) FROM effect) AS waiting")
@@ -28,6 +27,9 @@ class Outcome(Enum):
     UNDONE = "undone"
     UNKNOWN = "unknown"
     """The commit failed, before the server got it or after: nobody here can tell."""
+
+
+Note = Callable[[str, Outcome], None]
 
 
 @dataclass
@@ -53,22 +55,20 @@ class Journal:
         return journal
 
 
-async def write(road: Postroad, note: Callable[[str, Outcome], None], dice: random.Random, transfers: int) -> None:
+async def write(road: Postroad, note: Note, dice: random.Random, transfers: int, load: Load = USUAL_LOAD) -> None:
     for _ in range(transfers):
-        accounts = [f"a{dice.randrange(KEYS)}" for _ in range(dice.randint(1, MOST_PAYMENTS))]
+        accounts = [f"a{dice.randrange(KEYS)}" for _ in range(dice.randint(1, load.most_payments))]
         transfer = uuid4().hex
         note(transfer, await _transfer(road, transfer, accounts, undo=dice.randrange(_UNDONE_OF) == 0))
 
 
-async def write_until(
-    stop: asyncio.Event, road: Postroad, note: Callable[[str, Outcome], None], dice: random.Random, backlog: int
-) -> None:
+async def write_until(stop: asyncio.Event, road: Postroad, note: Note, dice: random.Random, load: Load) -> None:
     """As fast as the others can follow: the backlog must be worked off when the faults have ended."""
     while not stop.is_set():
-        if await _waiting(road) > backlog:
+        if await _waiting(road) > load.backlog:
             await asyncio.sleep(0.1)
         else:
-            await write(road, note, dice, _LOOK_EVERY)
+            await write(road, note, dice, _LOOK_EVERY, load)
 
 
 async def _transfer(road: Postroad, transfer: str, accounts: list[str], *, undo: bool) -> Outcome:
