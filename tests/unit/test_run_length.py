@@ -1,6 +1,6 @@
 """How many rows of a key are expected: more while looks are full, fewer when they are not."""
 
-from postroad.relay.reader import RunLength
+from postroad.relay.run_length import RunLength
 
 
 def lengths(run: RunLength, *looks: int) -> list[int]:

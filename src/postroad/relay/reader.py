@@ -11,6 +11,7 @@ from sqlalchemy.engine import Row
 
 from postroad.message import OPTIONAL_ATTRIBUTES, SHARDS, Message, id_from_key, parse_id
 from postroad.relay.payloads import Payloads
+from postroad.relay.run_length import RunLength
 from postroad.retry import describe
 from postroad.stores.base import Store
 from postroad.stores.tables import OutboxTable
@@ -18,8 +19,6 @@ from postroad.stores.tables import OutboxTable
 _DEEPEST: Final = 500
 """Keys per shard in one read; MySQL stops a recursion at 1,000."""
 _LONGEST_RUN: Final = 8
-_FULL: Final = 0.75
-_LOOKS_UNTIL_NEXT_TRY: Final = 16
 MOST_BYTES: Final = 16 * 1024 * 1024
 """Payload in one look; a larger message goes alone."""
 _decode_attributes = msgspec.json.Decoder(dict[str, Any]).decode
@@ -58,26 +57,6 @@ class Look:
 
     def __bool__(self) -> bool:
         return bool(self.runs or self.unreadable)
-
-
-class RunLength:
-    """How many rows a key probably has. Finding a key costs more than reading its next row, so in a backlog fewer keys
-    with longer runs are read at once; that there is more of each is tried now and then, while looks are full."""
-
-    def __init__(self, batch: int, longest: int) -> None:
-        self._batch, self._longest = batch, longest
-        self.now = 1
-        self._full_looks_to_wait = 0
-
-    def found(self, rows: int) -> None:
-        if rows < self._batch * _FULL:
-            if self.now > 1:
-                self._full_looks_to_wait = _LOOKS_UNTIL_NEXT_TRY
-            self.now = max(1, self.now // 2)
-        elif self._full_looks_to_wait:
-            self._full_looks_to_wait -= 1
-        else:
-            self.now = min(self.now * 2, self._longest)
 
 
 class DueReader:
