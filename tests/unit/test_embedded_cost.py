@@ -1,5 +1,6 @@
 """What a step costs must depend neither on the backlog nor on the history. Counted in SQLite's own steps."""
 
+import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -120,3 +121,16 @@ async def test_history_costs_nothing(broker: EmbeddedBroker, post: Post, history
         assert await post.has_depth(0)
 
     assert await steps(broker, work) < 30
+
+
+async def test_who_waits_for_other_topics_is_left_in_peace(broker: EmbeddedBroker, post: Post) -> None:
+    receiver = await post.subscribe()
+    somebody_else = asyncio.Event()
+    broker._database.listen(somebody_else, topic=-1, subscription=-1)
+    await post.send_texts("key", "ab")
+    first, second = await post.take(receiver, 2)
+    await broker.extend_leases()
+    await first.ack()
+    await second.retry(0)
+    await receiver.aclose()
+    assert not somebody_else.is_set()
