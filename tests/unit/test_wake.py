@@ -21,11 +21,13 @@ class Bell(Notifier):
 
     def __init__(self) -> None:
         self.times = 0
+        self.takes = 0.0
         self.rung = threading.Event()
 
     def notify(self) -> None:
         self.times += 1
         self.rung.set()
+        time.sleep(self.takes)
 
 
 @pytest.fixture
@@ -59,6 +61,15 @@ def test_many_commits_share_few_notifications(wake: Wake, bell: Bell) -> None:
     wake.close()
     most = (time.monotonic() - begun) / module._REST + 2
     assert 1 <= bell.times <= most
+
+
+def test_where_notifying_takes_long_it_is_done_more_seldom(wake: Wake, bell: Bell) -> None:
+    bell.takes = module._LONGEST_REST / module._REST_PER_NOTIFYING
+    begun = time.monotonic()
+    while bell.times < 3:
+        wake.committed()
+        bell.rung.wait(0.001)
+    assert time.monotonic() - begun >= 2 * module._LONGEST_REST
 
 
 def test_an_unseen_commit_is_knocked_for_several_times(wake: Wake, bell: Bell) -> None:
