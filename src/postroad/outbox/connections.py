@@ -69,10 +69,10 @@ def _write_async_session(session: AsyncSession, store: Store, table: OutboxTable
 
 def _write_connection(connection: Connection, store: Store, table: OutboxTable, row: Row, wake: Wake) -> None:
     _require(connection.in_transaction(), "with engine.begin() as connection:", "connection")
-    promises, told = promises_of(connection), _told(row)
-    promises.make(told)
+    promises = promises_of(connection)
+    promise = promises.make(row)
     execute(connection, store, table, [row])
-    promises.keep(told, wake)
+    promises.keep(promise, wake)
 
 
 def _write_async_connection(
@@ -80,12 +80,12 @@ def _write_async_connection(
 ) -> Coroutine[Any, Any, None]:
     _require(connection.in_transaction(), "async with engine.begin() as connection:", "connection", "await ")
     # Promised now and not when awaited, so that a forgotten `await` cannot go unnoticed at the commit.
-    promises, told = promises_of(_sync_connection(connection)), _told(row)
-    promises.make(told)
+    promises = promises_of(_sync_connection(connection))
+    promise = promises.make(row)
 
     async def finish() -> None:
         await connection.run_sync(execute, store, table, [row])
-        promises.keep(told, wake)
+        promises.keep(promise, wake)
 
     return finish()
 
@@ -93,10 +93,6 @@ def _write_async_connection(
 def _sync_connection(connection: AsyncConnection) -> Connection:
     assert connection.sync_connection is not None  # there is one while a transaction is open
     return connection.sync_connection
-
-
-def _told(row: Row) -> str:
-    return f"{row['event_type']} of {row['aggregate_type']} {row['aggregate_id']!r}"
 
 
 _SQLALCHEMY: dict[type, Write] = {

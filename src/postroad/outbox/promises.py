@@ -9,32 +9,50 @@ from weakref import WeakKeyDictionary
 from sqlalchemy import Connection, Engine, event
 
 from postroad.errors import WriteRefused
+from postroad.outbox.statement import Row
 from postroad.outbox.wake import Wake
+
+
+class Promise:
+    """One event that is to be written."""
+
+    def __init__(self, row: Row) -> None:
+        self._row = row
+
+    def __str__(self) -> str:
+        return f"{self._row['event_type']} of {self._row['aggregate_type']} {self._row['aggregate_id']!r}"
 
 
 class Promises:
     """Of one connection, in its present transaction."""
 
     def __init__(self) -> None:
-        self._open: list[str] = []
-        self._before_savepoint: dict[str, int] = {}
+        self._open: list[Promise] = []
+        self._savepoints: list[list[Promise]] = []
+        """What was open at each that is not released yet. SQLAlchemy does not tell a new one's name, but they are
+        nested: the last is the first to end."""
         self._wakes: set[Wake] = set()
 
-    def make(self, event_text: str) -> None:
-        self._open.append(event_text)
+    def make(self, row: Row) -> Promise:
+        promise = Promise(row)
+        self._open.append(promise)
+        return promise
 
-    def keep(self, event_text: str, wake: Wake) -> None:
+    def keep(self, promise: Promise, wake: Wake) -> None:
         # Rolled back while the write was under way: there is nothing left to keep.
-        if event_text in self._open:
-            self._open.remove(event_text)
+        if promise in self._open:
+            self._open.remove(promise)
         self._wakes.add(wake)
 
-    def savepoint(self, name: str) -> None:
-        self._before_savepoint[name] = len(self._open)
+    def savepoint(self) -> None:
+        self._savepoints.append(list(self._open))
 
-    def rolled_back_to(self, name: str) -> None:
-        # A savepoint older than the first promise has nothing before it.
-        del self._open[self._before_savepoint.get(name, 0) :]
+    def released(self) -> None:
+        self._last_savepoint()
+
+    def rolled_back(self) -> None:
+        before = self._last_savepoint()
+        self._open = [promise for promise in self._open if promise in before]
 
     def commit(self) -> None:
         if self._open:
@@ -45,6 +63,10 @@ class Promises:
             )
         for wake in self._wakes:
             wake.soon()
+
+    def _last_savepoint(self) -> list[Promise]:
+        # One older than the first promise has nothing before it.
+        return self._savepoints.pop() if self._savepoints else []
 
 
 _promises: WeakKeyDictionary[Connection, Promises] = WeakKeyDictionary()
@@ -75,10 +97,16 @@ def _rollback(connection: Connection) -> None:
 @event.listens_for(Engine, "savepoint")
 def _savepoint(connection: Connection, name: str | None) -> None:
     if connection in _promises:
-        _promises[connection].savepoint(str(name))
+        _promises[connection].savepoint()
+
+
+@event.listens_for(Engine, "release_savepoint")
+def _release_savepoint(connection: Connection, name: str, context: None) -> None:
+    if connection in _promises:
+        _promises[connection].released()
 
 
 @event.listens_for(Engine, "rollback_savepoint")
 def _rollback_savepoint(connection: Connection, name: str, context: None) -> None:
     if connection in _promises:
-        _promises[connection].rolled_back_to(name)
+        _promises[connection].rolled_back()
