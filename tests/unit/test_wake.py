@@ -81,16 +81,15 @@ def test_an_unseen_commit_is_knocked_for_several_times(wake: Wake, bell: Bell) -
 
 
 def test_writers_in_many_threads_share_one_thread_that_notifies(wake: Wake) -> None:
+    before = set(threading.enumerate())
     writers = [threading.Thread(target=wake.committed) for _ in range(16)]
     for writer in writers:
         writer.start()
     for writer in writers:
         writer.join()
-    names = [thread.name for thread in threading.enumerate()]
-    assert names.count(f"postroad-wake-{DEFAULT_OUTBOX.name}") == 1
+    assert [thread.name for thread in set(threading.enumerate()) - before] == [f"postroad-wake-{DEFAULT_OUTBOX.name}"]
     wake.close()
-    names = [thread.name for thread in threading.enumerate()]
-    assert f"postroad-wake-{DEFAULT_OUTBOX.name}" not in names
+    assert set(threading.enumerate()) <= before
 
 
 def test_an_outbox_that_is_closed_wakes_nobody_any_more() -> None:
