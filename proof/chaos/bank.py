@@ -56,14 +56,14 @@ class Credited(msgspec.Struct, frozen=True):
     payment: str
 
 
-def make_road(database_url: str, broker_url: str, load: Load = USUAL_LOAD) -> Postroad:
+def make_road(database_url: str, broker_url: str, load: Load = USUAL_LOAD, lease: float = LEASE) -> Postroad:
     road = Postroad(
         "bank",
         database_url,
         broker_url,
-        relay=RelayOptions(lease=LEASE, batch=200),
+        relay=RelayOptions(lease=lease, batch=200),
         # A killed worker keeps what it held from the others until the deadline: little at a time, then.
-        subscriber=SubscriberOptions(ack_deadline=1.5 * LEASE, lock_ttl=LEASE, flow=Flow(messages=100)),
+        subscriber=SubscriberOptions(ack_deadline=1.5 * lease, lock_ttl=lease, flow=Flow(messages=100)),
     )
     # Where only one can write at a time, commits would take most of the time there is: a few events at once, then.
     per_commit = {"alpha": max(5, load.alpha) if road.store.one_writer else load.alpha, "beta": load.beta}
