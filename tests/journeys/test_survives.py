@@ -110,6 +110,18 @@ def test_a_transaction_of_its_own_inside_the_handler_is_caught(tmp_path: Path, f
     assert "Your handler `hasty` (group receipts) did its work twice" in story
 
 
+def test_a_transaction_of_its_own_on_sqlite_is_told_before_any_fault(trial: Trial) -> None:
+    def handlers(road: Postroad) -> None:
+        @road.on(OrderPlaced, group="receipts")
+        async def stubborn(event: OrderPlaced) -> None:
+            async with road.session() as own, own.begin():
+                await write_receipt(event, own)
+
+    story = trial.story(handlers, one_order)
+    assert story.startswith("Without any fault: `stubborn` (group receipts) cannot run. The handler writes through")
+    assert story.endswith("Take `session` as an argument of the handler and write through it.")
+
+
 def test_a_scenario_that_acts_before_its_commit_is_caught(trial: Trial) -> None:
     mails: list[str] = []
 

@@ -4,7 +4,7 @@ import asyncio
 import json
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -154,6 +154,11 @@ class Store:
 
     def session(self) -> AsyncSession:
         return AsyncSession(self.engine, expire_on_commit=False)
+
+    def keeping_others_out(self, connection: AsyncConnection) -> AbstractContextManager[None]:
+        """Around what is done in the connection's transaction. Where there is but one writer, whoever opens a second
+        transaction in there and writes is told so, because he would wait for himself."""
+        return nullcontext()
 
     async def has_table(self, connection: AsyncConnection, name: str) -> bool:
         schema, _, table = name.rpartition(".")

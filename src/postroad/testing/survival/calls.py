@@ -8,6 +8,7 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from postroad.errors import ConfigurationError
 from postroad.handlers import Handler, Registry
 from postroad.message import Message
 from postroad.retry import describe
@@ -19,6 +20,8 @@ class Call:
     group: str
     messages: Sequence[Message]
     failure: str = ""
+    mistake: str = ""
+    """What no fault and no patience would change: the handler asks for something it cannot have."""
     ended: bool = False
     committed: bool = False
 
@@ -68,6 +71,7 @@ class WatchedHandler(Handler):
             await Handler.__call__(self, events, messages, session, road)
         except BaseException as error:
             call.failure = describe(error)
+            call.mistake = str(error) if isinstance(error, ConfigurationError) else ""
             raise
         finally:
             call.ended = True

@@ -98,7 +98,10 @@ class Survival:
         return (await self.play(None, nothing=True)).outcome
 
     async def _undisturbed(self) -> Played:
-        first, usual = await self.play(None), await self.play(None)
+        first = await self.play(None)
+        if mistaken := next((call for call in first.calls if call.mistake), None):
+            raise DidNotSurvive(f"Without any fault: {mistaken.who} cannot run. {mistaken.mistake}")
+        usual = await self.play(None)
         if not usual.written and not usual.foreign:
             raise DidNotSurvive("The scenario committed no event, so there is nothing that could be lost.")
         if first.outcome != usual.outcome:
