@@ -139,3 +139,9 @@ def test_publishing_the_same_key_again_says_that_nothing_was_written(shell: Shel
     assert first.split()[1] == again.split()[1]
     assert json.loads(shell("publish shop:road order.placed --json", order, "--key", "seven"))["new"] is False
     assert json.loads(shell("publish shop:road order.placed --json", order))["new"] is True
+
+
+def test_publishing_what_the_type_does_not_have_is_refused(shell: Shell) -> None:
+    shell("db migrate shop:road")
+    told = shell("publish shop:road order.placed", '{"order_id": "7", "cents": 1, "cent": 2}', expect=1)
+    assert told == "error: order.placed has no field 'cent'. Did you mean 'cents'? Nothing was stored.\n"

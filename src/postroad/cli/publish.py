@@ -2,9 +2,7 @@
 
 import asyncio
 import os
-import sys
 from difflib import get_close_matches
-from pathlib import Path
 
 import click
 
@@ -12,10 +10,10 @@ from postroad import events
 from postroad.app import Postroad
 from postroad.cli.application import load
 from postroad.cli.output import Output
+from postroad.cli.payload import read_event
 from postroad.cli.reach import require_database
 from postroad.cli.site import close, completing, require_file
-from postroad.codec import decode
-from postroad.errors import ConfigurationError, UnreadableMessage, WriteRefused
+from postroad.errors import ConfigurationError
 from postroad.events import EventType
 from postroad.operations import is_stored
 from postroad.outbox import Added
@@ -45,7 +43,8 @@ def publish(
 ) -> None:
     """Write an event of a type your application declares, in a transaction of its own.
 
-    JSON is checked as your code's events are. It may also be @file, or - for standard input.
+    JSON is checked as your code's events are, and a field that the type does not have is refused.
+    It may also be @file, or - for standard input.
 
     \b
     Examples:
@@ -88,21 +87,7 @@ def _event(type_name: str, text: str) -> object:
         cure = f"Did you mean {near[0]!r}?" if near else f"Declared: {', '.join(events.declared_names()) or 'none'}."
         raise ConfigurationError(f"The application declares no event type {type_name!r}. {cure}")
     kind: EventType = versions[max(versions)]
-    try:
-        return decode(_payload(text), kind)
-    except UnreadableMessage as error:
-        raise WriteRefused(f"{error}. Nothing was stored.") from None
-
-
-def _payload(text: str) -> bytes:
-    if text == "-":
-        return sys.stdin.buffer.read()
-    if text.startswith("@"):
-        try:
-            return Path(text[1:]).read_bytes()
-        except OSError as error:
-            raise ConfigurationError(f"{text[1:]} cannot be read: {error.strerror}.") from None
-    return text.encode()
+    return read_event(text, kind)
 
 
 async def _write(road: Postroad, event: object, options: dict[str, object]) -> tuple[Added, bool]:
