@@ -120,6 +120,9 @@ class SQLite(Store):
                 wake()
             await self.clock.sleep(_WATCH_INTERVAL)
 
+    def is_ours(self, database: str) -> bool:
+        return Path(database).resolve() == self.file.resolve()
+
     def code_of(self, error: BaseException) -> str:
         origin = getattr(error, "orig", None) or error
         if str(origin).startswith("no such table"):
