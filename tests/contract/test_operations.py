@@ -157,6 +157,20 @@ async def test_pages_can_be_narrowed(office: Office) -> None:
     assert await ids(type="letter.posted") == []
 
 
+async def test_a_delayed_event_keeps_its_aggregates_key_and_says_when_it_is_due(office: Office) -> None:
+    store, outboxes = office.road.store, office.road.outboxes
+    async with office.road.session() as session, session.begin():
+        office.road.add(session, ParcelPosted(parcel_id="a"), delay=3600)
+        office.road.add(session, LetterPosted(letter_id="b"), delay=3600)
+    async with office.road.running():
+        while len(sent := await operations.outbox_page(store, outboxes, state="SENT")) < 2:
+            await office.road.clock.sleep(0.01)
+    for one in sent:
+        assert one.deliver_at == one.occurred_at + timedelta(hours=1)
+        assert (await operations.outbox_event(store, outboxes, one.id)).event == one
+    assert sorted(one.key for one in sent) == ["letter/b", "parcel/a"]
+
+
 async def test_an_event_is_shown_whole(office: Office) -> None:
     (id,) = await office.post("a", user_id="bob")
     found = await operations.outbox_event(office.road.store, office.road.outboxes, id)

@@ -41,12 +41,14 @@ async def list_(
     if not found:
         out.say("no events")
         return
+    delayed = any(one.deliver_at for one in found)
     out.table(
-        ("id", "state", "type", "key", "version", "attempts", "occurred", "error"),
+        ("id", "state", *(["due at"] if delayed else []), "type", "key", "version", "attempts", "occurred", "error"),
         [
             (
                 one.id,
                 one.state,
+                *([one.deliver_at or ""] if delayed else []),
                 one.type,
                 one.key,
                 one.version,
@@ -76,6 +78,7 @@ async def show(site: Site, out: Output, id: UUID | str) -> None:
             "id": event.id,
             "type": event.type,
             "state": event.state,
+            "due at": event.deliver_at,
             "attempts": event.attempts,
             "error": event.last_error,
             "next attempt": event.next_attempt_at,
@@ -86,7 +89,6 @@ async def show(site: Site, out: Output, id: UUID | str) -> None:
             "outbox": event.outbox,
             "shard": found.shard,
             "occurred": event.occurred_at,
-            "deliver at": found.deliver_at,
             "schema version": found.schema_version,
             "content type": found.content_type,
             "tenant": found.tenant,
