@@ -20,7 +20,7 @@ def work_of(handler: MessageHandler, message: Message) -> Work:
         raise ConfigurationError(f"{handler!r} cannot handle a message: it is not a function.")
     if _is_async(handler):
         return lambda session: handler(message, session)  # type: ignore[return-value, arg-type]
-    return lambda session: session.run_sync(_plainly, handler, message)
+    return lambda session: session.run_sync(_plainly, handler, message)  # type: ignore[arg-type]
 
 
 def _plainly(session: Session, handler: Callable[[Message, Session], object], message: Message) -> None:

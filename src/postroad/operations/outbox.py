@@ -101,7 +101,8 @@ async def _page(
     limit: int,
     place: tuple[datetime, EventId] | None,
 ) -> Sequence[OutboxEvent]:
-    aggregate_type, _, aggregate_id = key.rpartition("/") if key.count("/") == 1 else ("", "", key)
+    # No type has a slash in its name, but an id may: then it is the type before the first one, or the id as a whole.
+    aggregate_type, _, aggregate_id = key.partition("/")
     found: list[OutboxEvent] = []
     async with store.reading() as connection:
         for outbox in outboxes:
@@ -116,6 +117,7 @@ async def _page(
                     statement,
                     outbox=outbox,
                     event_type=type,
+                    key=key,
                     aggregate_type=aggregate_type,
                     aggregate_id=aggregate_id,
                     at=at,

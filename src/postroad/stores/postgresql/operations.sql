@@ -11,8 +11,8 @@ WITH unsent AS MATERIALIZED (
    WHERE d.{state} NOT IN ('SENT', 'SKIPPED') AND d.{state} = :state
      AND (COALESCE({o}.{occurred_at}, CAST('9999-12-31 00:00:00+00' AS timestamptz)) < :at OR (COALESCE({o}.{occurred_at}, CAST('9999-12-31 00:00:00+00' AS timestamptz)) = :at AND d.{delivery_event_id} < :before))
      AND (:event_type = '' OR {o}.{event_type} = :event_type)
-     AND (:aggregate_type = '' OR {o}.{aggregate_type} = :aggregate_type)
-     AND (:aggregate_id = '' OR {o}.{aggregate_id} = :aggregate_id)
+     AND (:key = '' OR {o}.{aggregate_id} = :key
+          OR ({o}.{aggregate_type} = :aggregate_type AND {o}.{aggregate_id} = :aggregate_id))
 )
 SELECT * FROM unsent ORDER BY COALESCE(occurred_at, CAST('9999-12-31 00:00:00+00' AS timestamptz)) DESC, event_id DESC LIMIT :limit;
 

@@ -9,8 +9,8 @@ SELECT d.{delivery_event_id} AS event_id, {o}.{event_type} AS event_type, {o}.{t
  WHERE d.{state} = 'SENT' AND d.{published_at} <= :at
    AND (d.{published_at} < :at OR d.{delivery_event_id} < :before)
    AND (:event_type = '' OR {o}.{event_type} = :event_type)
-   AND (:aggregate_type = '' OR {o}.{aggregate_type} = :aggregate_type)
-   AND (:aggregate_id = '' OR {o}.{aggregate_id} = :aggregate_id)
+   AND (:key = '' OR {o}.{aggregate_id} = :key
+        OR ({o}.{aggregate_type} = :aggregate_type AND {o}.{aggregate_id} = :aggregate_id))
  ORDER BY d.{published_at} DESC, d.{delivery_event_id} DESC
  LIMIT :limit;
 
@@ -24,8 +24,8 @@ SELECT d.{delivery_event_id} AS event_id, {o}.{event_type} AS event_type, {o}.{t
  WHERE d.{state} = 'SKIPPED' AND d.{published_at} <= :at
    AND (d.{published_at} < :at OR d.{delivery_event_id} < :before)
    AND (:event_type = '' OR {o}.{event_type} = :event_type)
-   AND (:aggregate_type = '' OR {o}.{aggregate_type} = :aggregate_type)
-   AND (:aggregate_id = '' OR {o}.{aggregate_id} = :aggregate_id)
+   AND (:key = '' OR {o}.{aggregate_id} = :key
+        OR ({o}.{aggregate_type} = :aggregate_type AND {o}.{aggregate_id} = :aggregate_id))
  ORDER BY d.{published_at} DESC, d.{delivery_event_id} DESC
  LIMIT :limit;
 
