@@ -21,7 +21,7 @@ def outbox() -> None:
 @click.option("--key", default="", help="Only this aggregate: its id, or type and id as in order/42.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
 @click.option("--after", type=outbox_id, help="The last id of the previous page.")
-@on_site()
+@on_site(argument=True)
 async def list_(
     site: Site, out: Output, state: str | None, type_: str, key: str, limit: int, after: UUID | str | None
 ) -> None:

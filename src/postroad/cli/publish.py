@@ -1,7 +1,6 @@
 """publish: write one event by hand, through the outbox like any other."""
 
 import asyncio
-import os
 from difflib import get_close_matches
 
 import click
@@ -13,6 +12,7 @@ from postroad.cli.output import Output
 from postroad.cli.payload import read_event
 from postroad.cli.reach import require_database
 from postroad.cli.site import close, completing, require_file
+from postroad.cli.which import app_option, chosen
 from postroad.errors import ConfigurationError
 from postroad.events import EventType
 from postroad.operations import is_stored
@@ -31,9 +31,11 @@ from postroad.outbox import Added
 @click.option("--tenant", help="The tenant it belongs to.")
 @click.option("--user-id", help="Who caused it.")
 @click.option("--delay", type=float, metavar="SECONDS", help="Deliver it later.")
+@app_option
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable output with stable keys.")
 def publish(
     words: tuple[str, ...],
+    app: str | None,
     key: str | None,
     correlation_id: str | None,
     tenant: str | None,
@@ -51,7 +53,7 @@ def publish(
       postroad publish shop:road order.placed '{"order_id": "7", "cents": 990}'
       postroad publish shop:road order.placed @order.json --key order-7-placed
     """
-    app, type_name, text = _words(words)
+    app, type_name, text = _words(words, app)
     road = load(app)
     event = _event(type_name, text)
     options: dict[str, object] = {
@@ -72,12 +74,11 @@ def publish(
         out.say(f"{added.message.type} {added.id} was there already: nothing was written", "yellow")
 
 
-def _words(words: tuple[str, ...]) -> tuple[str, str, str]:
-    if len(words) == 2 and (app := os.environ.get("POSTROAD_APP")):
-        return app, *words
-    if len(words) != 3:
-        raise click.UsageError("Write: postroad publish APP TYPE JSON (APP may be left out if POSTROAD_APP is set).")
-    return words[0], words[1], words[2]
+def _words(words: tuple[str, ...], app: str | None) -> tuple[str, str, str]:
+    named = chosen(words[0] if len(words) == 3 else None, app)
+    if named is None or len(words) not in (2, 3):
+        raise click.UsageError("Write: postroad publish shop:road TYPE JSON. Or name the application with --app.")
+    return named, words[-2], words[-1]
 
 
 def _event(type_name: str, text: str) -> object:

@@ -15,6 +15,7 @@ from postroad.cli.output import Output
 from postroad.cli.reach import require_broker, require_database
 from postroad.cli.signals import Stop
 from postroad.cli.site import close, completing, require_file
+from postroad.cli.which import needs_app
 from postroad.errors import ConfigurationError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -42,7 +43,7 @@ def _running_options(function: F) -> F:
             default="info",
             show_default=True,
         ),
-        click.argument("app", envvar="POSTROAD_APP"),
+        needs_app,
     ):
         function = option(function)
     return function
