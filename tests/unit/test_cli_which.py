@@ -1,6 +1,5 @@
 """The application is named in one way, whatever the command."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -8,19 +7,12 @@ import pytest
 from click.testing import CliRunner
 
 from postroad.cli import main
+from tests.support.commands import leaves
 
 NOBODY = {"POSTROAD_APP": None, "DATABASE_URL": None, "BROKER_URL": None}
 
 
-def commands(group: click.Group, *path: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    for name, command in group.commands.items():
-        if isinstance(command, click.Group):
-            yield from commands(command, *path, name)
-        else:
-            yield (*path, name), command
-
-
-ALL = list(commands(main))
+ALL = list(leaves(main))
 
 
 @pytest.mark.parametrize(("path", "command"), ALL, ids=[" ".join(path) for path, _ in ALL])
