@@ -17,7 +17,7 @@ from postroad.clock import Clock, SystemClock
 from postroad.codec.upcast import Upcaster, Upcasters
 from postroad.drain import drain
 from postroad.errors import ConfigurationError, InvalidName
-from postroad.events import event_type_of, known_topics
+from postroad.events import event_type_of, is_declared, known_topics
 from postroad.handlers import Bus, Registry
 from postroad.inbox import Inbox, RetryScheduler
 from postroad.naming import check_group
@@ -113,6 +113,10 @@ class Postroad:
         `target` is a SQLAlchemy Session, AsyncSession, Connection or AsyncConnection, or a psycopg, asyncpg, PyMySQL
         or sqlite3 connection. Await the result when a plain connection (not a session) is asynchronous.
         """
+        if is_declared(type(target)):
+            raise ConfigurationError(
+                f"`add` takes the transaction first, then the event: road.add(session, {type(target).__name__}(…))."
+            )
         return self.outbox.add(
             target,
             event,
@@ -258,7 +262,14 @@ class Postroad:
             )
 
 
-def _check_source(source: str) -> None:
+def _check_source(source: object) -> None:
+    if not isinstance(source, str) or ":/" in source:
+        # Not quoted: a URL may carry a password.
+        told = "a URL" if isinstance(source, str) else f"of type {type(source).__name__}"
+        raise ConfigurationError(
+            f"The first argument of Postroad is the name of your service, not {told}. "
+            'Write Postroad("shop"), or Postroad("shop", database_url, broker_url).'
+        )
     try:
         check_group(source)
     except InvalidName as error:

@@ -3,7 +3,8 @@
 PostroadError
 ├── ConfigurationError         a setting, an argument or a registration is wrong: fix it and start again
 │   ├── InvalidName            a topic, subscription, event, command or table name breaks a rule
-│   └── MissingExtra           a driver or broker library is not installed
+│   ├── MissingExtra           a driver or broker library is not installed
+│   └── SecondWriter           a handler on SQLite writes through a session of its own
 ├── WriteRefused               nothing was stored: the event may not enter the outbox
 │   ├── NoTransaction          `add` was called outside a transaction
 │   ├── InvalidPayload         a value cannot travel faithfully; names the field path
@@ -50,6 +51,14 @@ class MissingExtra(ConfigurationError):
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} is not installed. Run: pip install 'postroad[{extra}]'")
         self.extra = extra
+
+
+class SecondWriter(ConfigurationError):
+    def __init__(self) -> None:
+        super().__init__(
+            "The handler writes through a session of its own, and SQLite has one writer at a time: it would wait for "
+            "itself. Take `session` as an argument of the handler and write through it."
+        )
 
 
 class WriteRefused(PostroadError):

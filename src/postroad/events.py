@@ -76,10 +76,16 @@ def event_type_of(event: object) -> EventType:
     declared = cls.__dict__.get("__postroad__")
     if isinstance(declared, EventType):
         return declared
+    if event is None:
+        raise ConfigurationError("There is None where an event is expected.")
     raise ConfigurationError(
         f"{cls.__qualname__} is not declared as an event. "
         'Put @event("order.placed", topic="shop.order.events", aggregate="order", key="order_id") above it.'
     )
+
+
+def is_declared(cls: type) -> bool:
+    return isinstance(cls.__dict__.get("__postroad__"), EventType)
 
 
 def declared(name: str) -> Mapping[int, EventType]:

@@ -46,6 +46,9 @@ def configure(level: str = "INFO", form: str = "auto", stream: TextIO | None = N
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
+    if root.level < logging.INFO:
+        # SQLite's driver tells two lines for every statement, and the relay asks many times a second.
+        logging.getLogger("aiosqlite").setLevel(logging.INFO)
     return handler
 
 

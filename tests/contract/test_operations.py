@@ -120,7 +120,7 @@ async def test_pages_go_by_time_also_where_ids_come_from_a_key(office: Office) -
 @pytest.mark.parametrize("store_kind", ["sqlite", "postgresql"])
 async def test_the_newest_of_many_are_found_by_their_index(office: Office, statement: str, index: str) -> None:
     store, outbox = office.road.store, office.road.outboxes[0]
-    values = dict.fromkeys(("event_type", "aggregate_type", "aggregate_id"), "")
+    values = dict.fromkeys(("event_type", "key", "aggregate_type", "aggregate_id"), "")
     bound = values | {"at": store.adapt(store.clock.now()), "before": store.adapt(uuid4()), "limit": 5}
     explain = {"sqlite": "EXPLAIN QUERY PLAN ", "postgresql": "EXPLAIN "}[store.dialect]
     async with store.transaction() as connection:
@@ -153,8 +153,25 @@ async def test_pages_can_be_narrowed(office: Office) -> None:
     assert await ids(key="a") == [a]
     assert await ids(key="letter/a") == []
     assert await ids(state="FAILED", key="a") == []
-    assert sorted(await ids(type="parcel.posted")) == sorted([a, b])
+    (slashed,) = await office.post("2026/11/a")
+    assert await ids(key="parcel/2026/11/a") == [slashed]
+    assert await ids(key="2026/11/a") == [slashed]
+    assert sorted(await ids(type="parcel.posted")) == sorted([a, b, slashed])
     assert await ids(type="letter.posted") == []
+
+
+async def test_a_delayed_event_keeps_its_aggregates_key_and_says_when_it_is_due(office: Office) -> None:
+    store, outboxes = office.road.store, office.road.outboxes
+    async with office.road.session() as session, session.begin():
+        office.road.add(session, ParcelPosted(parcel_id="a"), delay=3600)
+        office.road.add(session, LetterPosted(letter_id="b"), delay=3600)
+    async with office.road.running():
+        while len(sent := await operations.outbox_page(store, outboxes, state="SENT")) < 2:
+            await office.road.clock.sleep(0.01)
+    for one in sent:
+        assert one.deliver_at == one.occurred_at + timedelta(hours=1)
+        assert (await operations.outbox_event(store, outboxes, one.id)).event == one
+    assert sorted(one.key for one in sent) == ["letter/b", "parcel/a"]
 
 
 async def test_an_event_is_shown_whole(office: Office) -> None:

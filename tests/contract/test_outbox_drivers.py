@@ -1,16 +1,20 @@
 """Plain driver connections write the same row as SQLAlchemy does."""
 
 import asyncio
+import re
 import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import asyncpg
 import psycopg
 import pymysql
 import pytest
+from sqlalchemy import create_engine
+from sqlalchemy.orm import Session
 
 from postroad.errors import ConfigurationError, NoTransaction, SchemaMissing, VersionConflict
 from postroad.testing.office import Office, Posted
@@ -105,6 +109,26 @@ async def test_a_driver_connection_without_the_tables_says_which_command_helps(
         with pytest.raises(SchemaMissing, match="postroad db migrate"):
             office.outbox.add(connection, Posted("a"))
         connection.rollback()
+
+
+@pytest.mark.parametrize("store_kind", ["sqlite"])
+async def test_another_sqlite_file_and_the_services_own_are_both_named(
+    office: Office, store_kind: str, store_url: str, tmp_path: Path
+) -> None:
+    other = tmp_path / "other.db"
+    with begun(store_kind, f"sqlite:///{other}") as connection:
+        with pytest.raises(SchemaMissing) as refused:
+            office.outbox.add(connection, Posted("a"))
+        connection.rollback()
+    assert f"This connection is on {other}, where" in str(refused.value)
+    assert f"those of the service are in {store_url}." in str(refused.value)
+    engine = create_engine(f"sqlite:///{other}")
+    with Session(engine) as session, session.begin():
+        office.outbox.add(session, Posted("a"))
+        with pytest.raises(SchemaMissing, match=f"is on {re.escape(str(other))}, where"):
+            session.flush()
+        session.rollback()
+    engine.dispose()
 
 
 async def test_a_cursor_is_no_connection(office: Office, store_kind: str, store_url: str) -> None:

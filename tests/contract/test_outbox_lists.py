@@ -50,7 +50,7 @@ async def posted(office: Office, statement: str, state: str, time: str) -> dict[
 
 
 def asked(state: str, **filters: Any) -> dict[str, Any]:
-    values = dict.fromkeys(("event_type", "aggregate_type", "aggregate_id"), "")
+    values = dict.fromkeys(("event_type", "key", "aggregate_type", "aggregate_id"), "")
     bounds = {"at": LATEST, "before": LAST, "limit": 10}
     return values | bounds | ({"state": state} if state == "FAILED" else {}) | filters
 
@@ -85,10 +85,10 @@ async def test_a_page_goes_on_behind_the_last_one_of_the_page_before(
     [
         ({"event_type": "parcel.moved"}, ["d"]),
         ({"event_type": "nothing"}, []),
-        ({"aggregate_id": "a"}, ["a"]),
-        ({"aggregate_type": "letter"}, []),
-        ({"aggregate_type": "parcel", "aggregate_id": "d"}, ["d"]),
-        ({"event_type": "parcel.moved", "aggregate_id": "a"}, []),
+        ({"key": "a"}, ["a"]),
+        ({"key": "letter/a", "aggregate_type": "letter", "aggregate_id": "a"}, []),
+        ({"key": "parcel/d", "aggregate_type": "parcel", "aggregate_id": "d"}, ["d"]),
+        ({"event_type": "parcel.moved", "key": "a"}, []),
     ],
 )
 async def test_lists_can_be_narrowed(

@@ -1,6 +1,7 @@
 """The long-running commands as a person or an orchestrator meets them: start, signals, the end."""
 
 import json
+import re
 import signal
 from pathlib import Path
 
@@ -22,6 +23,23 @@ def test_a_signal_lets_it_finish_and_succeed(shell: Shell, number: signal.Signal
         running.signal(number)
         running.until("stopped")
         assert running.ended() == 0
+
+
+def test_dev_prints_a_line_for_each_handled_event_unless_it_shall_be_quiet(shell: Shell) -> None:
+    order = '{"order_id": "7", "cents": 1}'
+    with shell.running("dev shop:road") as running:
+        running.until("started")
+        shell("publish shop:road order.placed", order)
+        line = running.until("handled by")
+        assert re.fullmatch(r"\d\d:\d\d:\d\d  order\.placed  order/7  handled by receipts in [\d.]+ m?s\n", line)
+    for quiet in ("--quiet", "--log-format json"):
+        with shell.running(f"dev shop:road {quiet}") as running:
+            running.until("started")
+            shell("publish shop:road order.placed", order)
+            running.until("receipt 7")
+            running.signal(signal.SIGTERM)
+            running.until("stopped")
+            assert "handled by" not in running.text
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
@@ -121,3 +139,9 @@ def test_publishing_the_same_key_again_says_that_nothing_was_written(shell: Shel
     assert first.split()[1] == again.split()[1]
     assert json.loads(shell("publish shop:road order.placed --json", order, "--key", "seven"))["new"] is False
     assert json.loads(shell("publish shop:road order.placed --json", order))["new"] is True
+
+
+def test_publishing_what_the_type_does_not_have_is_refused(shell: Shell) -> None:
+    shell("db migrate shop:road")
+    told = shell("publish shop:road order.placed", '{"order_id": "7", "cents": 1, "cent": 2}', expect=1)
+    assert told == "error: order.placed has no field 'cent'. Did you mean 'cents'? Nothing was stored.\n"

@@ -1,5 +1,6 @@
 """What the README and the guides show is what runs."""
 
+import json
 import os
 import re
 import subprocess
@@ -7,6 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from postroad.cli import main
+from tests.support.commands import Shell, leaves
 
 ROOT = Path(__file__).parents[2]
 _BLOCK = re.compile(r"```python(?: file=(\S+))?\n(.*?)```", re.DOTALL)
@@ -64,11 +68,40 @@ def test_the_first_steps_lead_where_they_say(tmp_path: Path) -> None:
         (tmp_path / name).write_text(code, encoding="utf-8")
     assert run(tmp_path, *POSTROAD, "db", "migrate", "shop:road").returncode == 0
     assert "up to date" in run(tmp_path, *POSTROAD, "db", "migrate", "shop:road").stdout
-    assert run(tmp_path, sys.executable, "orders.py").returncode == 0
+    for _ in range(2):  # whoever tries it runs it again
+        ordered = run(tmp_path, sys.executable, "orders.py")
+        assert ordered.returncode == 0, ordered.stderr
     status = run(tmp_path, *POSTROAD, "status", "shop:road", "--json")
     assert status.returncode == 0, status.stderr
+    assert json.loads(status.stdout)["outboxes"][0]["waiting"] == 2
     tested = run(tmp_path, sys.executable, "-m", "pytest", "-q", "-o", "asyncio_mode=auto", "test_shop.py")
     assert tested.returncode == 0, tested.stdout
+
+
+def test_a_second_service_gets_the_firsts_events(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    for name, code in [*blocks("docs/first-steps.md"), *blocks("docs/second-service.md")]:
+        (tmp_path / name).write_text(code, encoding="utf-8")
+    assert run(tmp_path, sys.executable, "parcels.py").stdout == ""
+    with shell.running("dev shipping:road") as shipping, shell.running("dev shop:road") as shop:
+        shipping.until("started")
+        shop.until("started")
+        ordered = run(tmp_path, sys.executable, "orders.py")
+        assert ordered.returncode == 0, ordered.stderr
+        shipping.until("handled by shipping-parcels")
+        shop.until("handled by receipts")
+    order_id = ordered.stdout.split()[-1]
+    assert run(tmp_path, sys.executable, "parcels.py").stdout == f"a parcel for {order_id}\n"
+    assert (tmp_path / "shop.db").exists()
+    assert (tmp_path / "shipping.db").exists()
+
+
+def test_every_command_and_every_option_is_on_the_page() -> None:
+    page = (ROOT / "docs/commands.md").read_text(encoding="utf-8")
+    for path, command in leaves(main):
+        assert f"`postroad {' '.join(path)}" in page
+        for option in (name for one in command.params for name in one.opts if name.startswith("--")):
+            assert f"`{option}" in page, option
 
 
 def test_links_between_pages_lead_somewhere() -> None:

@@ -1,6 +1,7 @@
 """What users get wrong is caught, and told in words; what is right passes."""
 
 import asyncio
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from tests.support.survival import (
     create_tables,
     only_receipts,
     place,
+    receipts,
     survival_rows,
     two_orders,
     write_receipt,
@@ -108,6 +110,18 @@ def test_a_transaction_of_its_own_inside_the_handler_is_caught(tmp_path: Path, f
 
     story = Trial(tmp_path, fresh_postgresql_url).story(handlers, one_order, only="commit-before")
     assert "Your handler `hasty` (group receipts) did its work twice" in story
+
+
+def test_a_transaction_of_its_own_on_sqlite_is_told_before_any_fault(trial: Trial) -> None:
+    def handlers(road: Postroad) -> None:
+        @road.on(OrderPlaced, group="receipts")
+        async def stubborn(event: OrderPlaced) -> None:
+            async with road.session() as own, own.begin():
+                await write_receipt(event, own)
+
+    story = trial.story(handlers, one_order)
+    assert story.startswith("Without any fault: `stubborn` (group receipts) cannot run. The handler writes through")
+    assert story.endswith("Take `session` as an argument of the handler and write through it.")
 
 
 def test_a_scenario_that_acts_before_its_commit_is_caught(trial: Trial) -> None:
@@ -323,9 +337,53 @@ def test_what_outlives_a_run_is_told(trial: Trial) -> None:
         async def charge(event: OrderPlaced) -> None:
             charges.append(event.order_id)
 
-    story = trial.story(handlers, outcome=lambda: charges)
+    # As a list it grows with each run; as a set it would hide what a later run has lost.
+    for outcome in (lambda: charges, lambda: set(charges)):
+        charges.clear()
+        story = trial.story(handlers, outcome=outcome)
+        assert story.startswith("Something outlived the first run")
+        assert "clear it, in `build` or in `setup`" in story
+
+
+def test_what_changes_by_itself_is_told(trial: Trial) -> None:
+    numbers = itertools.count()
+
+    async def numbered(road: Postroad) -> list[int]:
+        return [next(numbers) for _ in await receipts(road)]
+
+    story = trial.story(only_receipts, outcome=numbered)
     assert story.startswith("Two runs without any fault ended differently")
-    assert "clear it, where the service is built" in story
+
+
+def test_a_missing_table_is_told_with_the_argument_that_makes_it(trial: Trial) -> None:
+    story = trial.story(only_receipts, outcome=lambda: None, setup=None)
+    assert story.startswith("Without any fault: `write_receipt` (group receipts) cannot run. A table is missing")
+    assert "no such table: receipts" in story
+    assert "create your tables in `setup`" in story
+
+
+def test_a_scenario_or_an_outcome_without_its_table_is_told(trial: Trial) -> None:
+    async def writes_rows(road: Postroad) -> None:
+        async with road.session() as session, session.begin():
+            await session.execute(text("INSERT INTO orders VALUES (1)"))
+
+    assert "the scenario cannot run. A table is missing" in trial.story(only_receipts, writes_rows)
+
+    def orders(road: Postroad) -> Any:
+        return survival_rows(road, "SELECT * FROM orders")
+
+    assert "`outcome` cannot run. A table is missing" in trial.story(only_receipts, one_order, outcome=orders)
+
+
+def test_an_argument_that_is_missing_is_asked_for_by_name(trial: Trial) -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"needs `outcome`, and was given None\. It is a function that returns"
+    ):
+        trial.of(only_receipts, outcome=None)
+    with pytest.raises(ConfigurationError, match="needs `scenario`, and was given None"):
+        trial.of(only_receipts, None)
+    with pytest.raises(ConfigurationError, match="needs `setup`, and was given 'tables'"):
+        trial.of(only_receipts, setup="tables")
 
 
 def test_a_scenario_without_events_is_told(trial: Trial) -> None:

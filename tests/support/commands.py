@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import click
+
 from tests.support.components import ROOT
 
 SHOP = """
@@ -43,6 +45,15 @@ async def write_receipt(order: OrderPlaced) -> None:
         receipts.write(f"{order.order_id}\\n")
     print(f"receipt {order.order_id}", flush=True)
 """
+
+
+def leaves(group: click.Group, *path: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """The commands that do something, each with the words that lead to it."""
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from leaves(command, *path, name)
+        else:
+            yield (*path, name), command
 
 
 class Shell:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import sqlite3
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -46,10 +47,10 @@ class Library:
             connection.execute(statement)
         connection.close()
 
-    def lend(self, *books: str, deliver: bool = False) -> list[UUID]:
-        return asyncio.run(self._lend(books, deliver))
+    def lend(self, *books: str, deliver: bool = False, delay: float | None = None) -> list[UUID]:
+        return asyncio.run(self._lend(books, deliver, delay))
 
-    async def _lend(self, books: tuple[str, ...], deliver: bool) -> list[UUID]:
+    async def _lend(self, books: tuple[str, ...], deliver: bool, delay: float | None) -> list[UUID]:
         road = Postroad(
             "library",
             self.database,
@@ -66,7 +67,7 @@ class Library:
 
         async with road:
             async with road.session() as session, session.begin():
-                ids = [road.add(session, BookLent(book_id=book)).id for book in books]
+                ids = [road.add(session, BookLent(book_id=book), delay=delay).id for book in books]
             if deliver:
                 async with road.running():
                     await road.drain()
@@ -137,6 +138,22 @@ def test_outbox_list_pages_and_show(library: Library) -> None:
     shown = library("outbox", "show", str(ids[0]))
     assert '{"book_id":"a"}' in shown
     assert library.json("outbox", "show", str(ids[0]))["payload"] == {"book_id": "a"}
+
+
+def test_a_delayed_event_is_shown_with_its_aggregate_and_when_it_is_due(library: Library) -> None:
+    (id,) = library.lend("a", delay=86_400)
+    (listed,) = library.json("outbox", "list", "--key", "book/a")
+    assert (listed["id"], listed["key"]) == (str(id), "book/a")
+    due = f"{datetime.fromisoformat(listed['deliver_at']):%Y-%m-%d %H:%M:%S}Z"
+    assert due > f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}Z"
+    head, row = library("outbox", "list").splitlines()
+    assert head.split()[:4] == ["id", "state", "due", "at"]
+    assert f"NEW    {due}  book.lent  book/a" in row
+    shown = [line.split() for line in library("outbox", "show", str(id)).splitlines()]
+    assert ["due", "at", *due.split()] in shown
+    assert ["key", "book/a"] in shown
+    library.lend("b")
+    assert "due at" not in library("outbox", "list", "--key", "book/b")
 
 
 def test_outbox_retry_and_skip(library: Library) -> None:

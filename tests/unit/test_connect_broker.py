@@ -1,8 +1,11 @@
+from pathlib import Path
+
 import pytest
 
+from postroad import brokers
 from postroad.brokers import available_brokers, connect_broker
 from postroad.brokers.embedded import EmbeddedBroker
-from postroad.errors import ConfigurationError
+from postroad.errors import ConfigurationError, MissingExtra
 from postroad.testing import VirtualClock
 
 
@@ -32,3 +35,33 @@ def test_base_is_no_adapter() -> None:
     assert "base" not in available_brokers()
     with pytest.raises(ConfigurationError, match="No broker has the URL scheme 'base'"):
         connect_broker("base:", clock=VirtualClock())
+
+
+def test_what_is_no_text_is_no_url() -> None:
+    with pytest.raises(ConfigurationError, match="The broker URL is of type int, not text"):
+        connect_broker(5, clock=VirtualClock())  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def adapters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only folder in which adapters are looked for."""
+    monkeypatch.setattr(brokers, "__path__", [str(tmp_path)])
+    return tmp_path
+
+
+def test_a_broker_that_is_yet_to_come_is_told_as_that(adapters: Path) -> None:
+    (adapters / "carrier.py").touch()
+    for scheme, name in {"amqp": "RabbitMQ", "kafka": "Kafka", "pubsub": "Google Pub/Sub"}.items():
+        with pytest.raises(ConfigurationError) as caught:
+            connect_broker(f"{scheme}://user:secret@host/", clock=VirtualClock())
+        told = f"This version has no broker adapter for {name} ({scheme}:) yet. Use a known broker: carrier."
+        assert str(caught.value) == told
+
+
+def test_an_adapter_whose_library_is_missing_names_the_command(adapters: Path) -> None:
+    (adapters / "pigeon.py").write_text("import pigeon_post\n", encoding="utf-8")
+    with pytest.raises(MissingExtra) as caught:
+        connect_broker("pigeon://loft", clock=VirtualClock())
+    assert str(caught.value) == (
+        "The library for pigeon: (pigeon_post) is not installed. Run: pip install 'postroad[pigeon]'"
+    )

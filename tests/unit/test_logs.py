@@ -19,6 +19,7 @@ def handlers_as_before() -> Iterator[None]:
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
+    logging.getLogger("aiosqlite").setLevel(logging.NOTSET)
 
 
 class Terminal(io.StringIO):
@@ -93,6 +94,15 @@ def test_the_level_holds() -> None:
     log.warning("loud")
     assert "quiet" not in stream.getvalue()
     assert "loud" in stream.getvalue()
+
+
+def test_debugging_shows_postroads_lines_and_not_those_of_sqlites_driver() -> None:
+    stream = io.StringIO()
+    logs.configure("debug", stream=stream)
+    log.debug("ours")
+    logging.getLogger("aiosqlite").debug("executing functools.partial")
+    logging.getLogger("aiosqlite").warning("trouble")
+    assert [json.loads(line)["message"] for line in stream.getvalue().splitlines()] == ["ours", "trouble"]
 
 
 def test_a_json_record_has_no_character_that_steers_a_terminal() -> None:

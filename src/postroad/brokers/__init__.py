@@ -11,10 +11,12 @@ from typing import Final
 
 from postroad.brokers.base import Broker
 from postroad.clock import Clock
-from postroad.errors import ConfigurationError
+from postroad.errors import ConfigurationError, MissingExtra
 from postroad.redact import remember
 
 _ALIASES: Final = {"amqp": "rabbitmq", "amqps": "rabbitmq", "rabbitmqs": "rabbitmq"}
+_TO_COME: Final = {"rabbitmq": "RabbitMQ", "pubsub": "Google Pub/Sub", "gcp-pubsub": "Google Pub/Sub", "kafka": "Kafka"}
+"""What people try, and the README promises."""
 _NOT_ADAPTERS: Final = frozenset({"base"})
 
 
@@ -26,19 +28,32 @@ def available_brokers() -> tuple[str, ...]:
 
 def connect_broker(url: str, *, clock: Clock) -> Broker:
     """The broker at `url`, such as `embedded:road.db` or `amqp://host/`. Nothing is contacted yet."""
+    if not isinstance(url, str):
+        raise ConfigurationError(
+            f"The broker URL is of type {type(url).__name__}, not text. Write it as in embedded:road.db."
+        )
     remember(url)
     scheme, colon, _ = url.partition(":")
     adapters = available_brokers()
     name = _ALIASES.get(scheme, scheme)
     if not colon or name not in adapters:
         raise ConfigurationError(_unknown(scheme if colon else "", adapters))
-    broker: Broker = import_module(f"{__name__}.{name}").connect(url, clock=clock)
+    try:
+        broker: Broker = import_module(f"{__name__}.{name}").connect(url, clock=clock)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "postroad":
+            raise
+        raise MissingExtra(f"The library for {scheme}: ({error.name})", name) from None
     return broker
 
 
 def _unknown(scheme: str, adapters: tuple[str, ...]) -> str:
     # The URL itself stays out of the text: it may carry a password.
     known = sorted({*adapters, *(alias for alias, name in _ALIASES.items() if name in adapters)})
+    if to_come := _TO_COME.get(_ALIASES.get(scheme, scheme)):
+        return (
+            f"This version has no broker adapter for {to_come} ({scheme}:) yet. Use a known broker: {', '.join(known)}."
+        )
     readable = re.fullmatch("[A-Za-z][A-Za-z0-9+-]*", scheme)
     cause = f"No broker has the URL scheme {scheme!r}." if readable else "The broker URL has no scheme."
     near = get_close_matches(scheme, known, n=1)

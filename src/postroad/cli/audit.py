@@ -9,7 +9,7 @@ from postroad.cli.site import Site, on_site
 
 @click.command()
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
-@on_site()
+@on_site(argument=True)
 async def audit(site: Site, out: Output, limit: int) -> None:
     """What people did by hand, newest first: retry, skip, discard."""
     found = await operations.acts(site.store, limit=limit)

@@ -3,6 +3,8 @@
 import asyncio
 import sys
 from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 from rich.console import Console
@@ -11,6 +13,7 @@ from rich.text import Text
 
 from postroad.app import Postroad
 from postroad.cli.output import Output
+from postroad.message import Message
 from postroad.runner import Runner
 from postroad.stores.migrations import Migration
 
@@ -48,6 +51,19 @@ def banner(out: Output, road: Postroad, app: str, runner: Runner, applied: Seque
     }
     out.facts(facts | {f"group {group}": ", ".join(handlers) for group, handlers in groups.items()})
     out.say("started; Ctrl-C stops it", "green")
+    sys.stdout.flush()
+
+
+def tell_handled(out: Output, runner: Runner) -> None:
+    """A line for each event: when, what, whose, by which group, and how long that took."""
+    for subscriber in runner.subscribers:
+        subscriber.tell(partial(_tell_one, out, subscriber.group))
+
+
+def _tell_one(out: Output, group: str, message: Message, seconds: float) -> None:
+    took = f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+    key = f"{message.aggregate_type}/{message.aggregate_id}"
+    out.say(f"{datetime.now(UTC).astimezone():%H:%M:%S}  {message.type}  {key}  handled by {group} in {took}", "dim")
     sys.stdout.flush()
 
 

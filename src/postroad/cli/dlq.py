@@ -21,7 +21,7 @@ def dlq() -> None:
 @_TOPIC
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
 @click.option("--after", default="", help="The last id of the previous page; needs --topic.")
-@on_site()
+@on_site(argument=True)
 async def list_(site: Site, out: Output, topic: str, limit: int, after: str) -> None:
     """The dead letters of all topics, oldest first.
 

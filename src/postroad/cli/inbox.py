@@ -20,7 +20,7 @@ def inbox() -> None:
 @click.option("--failed", is_flag=True, help="Only what has failed, also what will be tried again.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
 @click.option("--after", default="", metavar="GROUP/ID", help="The last record of the previous page.")
-@on_site()
+@on_site(argument=True)
 async def list_(site: Site, out: Output, group: str, failed: bool, limit: int, after: str) -> None:
     """The records of handled, waiting and failed events.
 

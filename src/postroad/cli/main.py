@@ -102,13 +102,14 @@ def main(debug: bool) -> None:
     """Reliable events between services: written in your transaction, handled once in effect.
 
     APP is where your Postroad is, as module:attribute, such as shop:road for `road = Postroad(…)` in shop.py.
-    Set POSTROAD_APP and you need not repeat it.
+    Every command takes --app APP. Set POSTROAD_APP and you need not repeat it. Commands that take no other
+    argument also take it right behind, as below; publish takes it before the event's type.
 
     \b
     First steps:
       postroad dev shop:road           everything in one process, tables included
       postroad status shop:road        what waits, what runs, what has failed
-      postroad outbox list             the events, newest first
+      postroad outbox list shop:road   the events, newest first
 
     Exit codes: 0 it worked, 1 it failed, 2 the command was not understood.
     """

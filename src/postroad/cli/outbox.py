@@ -21,7 +21,7 @@ def outbox() -> None:
 @click.option("--key", default="", help="Only this aggregate: its id, or type and id as in order/42.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
 @click.option("--after", type=outbox_id, help="The last id of the previous page.")
-@on_site()
+@on_site(argument=True)
 async def list_(
     site: Site, out: Output, state: str | None, type_: str, key: str, limit: int, after: UUID | str | None
 ) -> None:
@@ -41,12 +41,14 @@ async def list_(
     if not found:
         out.say("no events")
         return
+    delayed = any(one.deliver_at for one in found)
     out.table(
-        ("id", "state", "type", "key", "version", "attempts", "occurred", "error"),
+        ("id", "state", *(["due at"] if delayed else []), "type", "key", "version", "attempts", "occurred", "error"),
         [
             (
                 one.id,
                 one.state,
+                *([one.deliver_at or ""] if delayed else []),
                 one.type,
                 one.key,
                 one.version,
@@ -76,6 +78,7 @@ async def show(site: Site, out: Output, id: UUID | str) -> None:
             "id": event.id,
             "type": event.type,
             "state": event.state,
+            "due at": event.deliver_at,
             "attempts": event.attempts,
             "error": event.last_error,
             "next attempt": event.next_attempt_at,
@@ -86,7 +89,6 @@ async def show(site: Site, out: Output, id: UUID | str) -> None:
             "outbox": event.outbox,
             "shard": found.shard,
             "occurred": event.occurred_at,
-            "deliver at": found.deliver_at,
             "schema version": found.schema_version,
             "content type": found.content_type,
             "tenant": found.tenant,

@@ -1,10 +1,7 @@
 """publish: write one event by hand, through the outbox like any other."""
 
 import asyncio
-import os
-import sys
 from difflib import get_close_matches
-from pathlib import Path
 
 import click
 
@@ -12,10 +9,11 @@ from postroad import events
 from postroad.app import Postroad
 from postroad.cli.application import load
 from postroad.cli.output import Output
+from postroad.cli.payload import read_event
 from postroad.cli.reach import require_database
 from postroad.cli.site import close, completing, require_file
-from postroad.codec import decode
-from postroad.errors import ConfigurationError, UnreadableMessage, WriteRefused
+from postroad.cli.which import app_option, chosen
+from postroad.errors import ConfigurationError
 from postroad.events import EventType
 from postroad.operations import is_stored
 from postroad.outbox import Added
@@ -33,9 +31,11 @@ from postroad.outbox import Added
 @click.option("--tenant", help="The tenant it belongs to.")
 @click.option("--user-id", help="Who caused it.")
 @click.option("--delay", type=float, metavar="SECONDS", help="Deliver it later.")
+@app_option
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable output with stable keys.")
 def publish(
     words: tuple[str, ...],
+    app: str | None,
     key: str | None,
     correlation_id: str | None,
     tenant: str | None,
@@ -45,14 +45,15 @@ def publish(
 ) -> None:
     """Write an event of a type your application declares, in a transaction of its own.
 
-    JSON is checked as your code's events are. It may also be @file, or - for standard input.
+    JSON is checked as your code's events are, and a field that the type does not have is refused.
+    It may also be @file, or - for standard input.
 
     \b
     Examples:
       postroad publish shop:road order.placed '{"order_id": "7", "cents": 990}'
       postroad publish shop:road order.placed @order.json --key order-7-placed
     """
-    app, type_name, text = _words(words)
+    app, type_name, text = _words(words, app)
     road = load(app)
     event = _event(type_name, text)
     options: dict[str, object] = {
@@ -73,12 +74,11 @@ def publish(
         out.say(f"{added.message.type} {added.id} was there already: nothing was written", "yellow")
 
 
-def _words(words: tuple[str, ...]) -> tuple[str, str, str]:
-    if len(words) == 2 and (app := os.environ.get("POSTROAD_APP")):
-        return app, *words
-    if len(words) != 3:
-        raise click.UsageError("Write: postroad publish APP TYPE JSON (APP may be left out if POSTROAD_APP is set).")
-    return words[0], words[1], words[2]
+def _words(words: tuple[str, ...], app: str | None) -> tuple[str, str, str]:
+    named = chosen(words[0] if len(words) == 3 else None, app)
+    if named is None or len(words) not in (2, 3):
+        raise click.UsageError("Write: postroad publish shop:road TYPE JSON. Or name the application with --app.")
+    return named, words[-2], words[-1]
 
 
 def _event(type_name: str, text: str) -> object:
@@ -88,21 +88,7 @@ def _event(type_name: str, text: str) -> object:
         cure = f"Did you mean {near[0]!r}?" if near else f"Declared: {', '.join(events.declared_names()) or 'none'}."
         raise ConfigurationError(f"The application declares no event type {type_name!r}. {cure}")
     kind: EventType = versions[max(versions)]
-    try:
-        return decode(_payload(text), kind)
-    except UnreadableMessage as error:
-        raise WriteRefused(f"{error}. Nothing was stored.") from None
-
-
-def _payload(text: str) -> bytes:
-    if text == "-":
-        return sys.stdin.buffer.read()
-    if text.startswith("@"):
-        try:
-            return Path(text[1:]).read_bytes()
-        except OSError as error:
-            raise ConfigurationError(f"{text[1:]} cannot be read: {error.strerror}.") from None
-    return text.encode()
+    return read_event(text, kind)
 
 
 async def _write(road: Postroad, event: object, options: dict[str, object]) -> tuple[Added, bool]:

@@ -10,11 +10,12 @@ import click
 from postroad import logs
 from postroad.app import Postroad
 from postroad.cli.application import load
-from postroad.cli.banner import banner, show_counters
+from postroad.cli.banner import banner, show_counters, tell_handled
 from postroad.cli.output import Output
 from postroad.cli.reach import require_broker, require_database
 from postroad.cli.signals import Stop
 from postroad.cli.site import close, completing, require_file
+from postroad.cli.which import needs_app
 from postroad.errors import ConfigurationError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -28,6 +29,8 @@ class Plan:
     relay: bool = True
     groups: Sequence[str] | None = ()
     """None: every group of the application."""
+    tells_each: bool = False
+    """A line for each event that was handled."""
 
 
 def _running_options(function: F) -> F:
@@ -40,26 +43,28 @@ def _running_options(function: F) -> F:
             default="info",
             show_default=True,
         ),
-        click.argument("app", envvar="POSTROAD_APP"),
+        needs_app,
     ):
         function = option(function)
     return function
 
 
 @click.command()
+@click.option("--quiet", "-q", is_flag=True, help="No line for each handled event.")
 @_running_options
-def dev(app: str, log_level: str, log_format: str, as_json: bool) -> None:
+def dev(app: str, quiet: bool, log_level: str, log_format: str, as_json: bool) -> None:
     """Everything in one process, for development.
 
     Creates or updates the tables, the topics and the subscriptions, then runs the relay and the consumers
-    of all groups. Stop it with Ctrl-C.
+    of all groups, and prints a line for each event that was handled. Stop it with Ctrl-C.
 
     \b
     Examples:
       postroad dev shop:road
       DATABASE_URL=postgresql://localhost/shop postroad dev shop:road
     """
-    _serve(app, Plan(migrate=True, groups=None), log_level, log_format, as_json)
+    tells_each = not (quiet or as_json or log_format == "json")
+    _serve(app, Plan(migrate=True, groups=None, tells_each=tells_each), log_level, log_format, as_json)
 
 
 @click.command()
@@ -133,6 +138,8 @@ async def _run(road: Postroad, app: str, plan: Plan, out: Output, stop: Stop) ->
         raise ConfigurationError(
             f"{app} has no handlers, so there is nothing to consume. Add one with @road.on(YourEvent, group=…)."
         )
+    if plan.tells_each:
+        tell_handled(out, runner)
     async with runner.started():
         stop.ready()
         banner(out, road, app, runner, applied)

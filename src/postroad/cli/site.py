@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import click
-from click.core import ParameterSource
 
 from postroad.app import Postroad
 from postroad.brokers import connect_broker
@@ -16,6 +15,7 @@ from postroad.brokers.base import Broker
 from postroad.cli.application import load
 from postroad.cli.output import Output
 from postroad.cli.reach import require_database
+from postroad.cli.which import HOW, app_argument, app_option, chosen, typed
 from postroad.clock import SystemClock
 from postroad.errors import ConfigurationError, SchemaMissing
 from postroad.redact import redact, remember
@@ -79,24 +79,21 @@ class Where:
 
     @classmethod
     def given(cls, argument: str | None, app: str | None, database_url: str | None, broker_url: str | None) -> "Where":
-        if _typed("database_url") and not argument and not _typed("app"):
+        if typed("database_url") and not argument and not typed("app"):
             app = None  # what was typed now counts for more than the environment
-        return cls(argument or app, database_url, broker_url)
+        return cls(chosen(argument, app), database_url, broker_url)
 
     def open(self) -> Site:
         if self.app:
             road = load(self.app)
-            again = f" --app {self.app}" if _typed("app") or _typed("app_argument") else ""
+            again = f" --app {self.app}" if typed("app") or typed("app_argument") else ""
             return Site(road.store, road.outboxes, again, road)
         if self.database_url:
             remember(self.database_url)
             remember(self.broker_url or "")
             store = open_store(self.database_url)
             return Site(store, (DEFAULT_OUTBOX,), self._url_again, broker_url=self.broker_url or "")
-        raise ConfigurationError(
-            "Which application? Name it with --app shop:road (or set POSTROAD_APP), "
-            "or name its database with --database-url."
-        )
+        raise ConfigurationError(f"Which application? {HOW}, or name its database with --database-url.")
 
     @property
     def migrate_again(self) -> str:
@@ -105,12 +102,7 @@ class Where:
 
     @property
     def _url_again(self) -> str:
-        return f" --database-url {redact(self.database_url or '')}" if _typed("database_url") else ""
-
-
-def _typed(parameter: str) -> bool:
-    source = click.get_current_context().get_parameter_source(parameter)
-    return source is ParameterSource.COMMANDLINE
+        return f" --database-url {redact(self.database_url or '')}" if typed("database_url") else ""
 
 
 def require_file(store: Store) -> None:
@@ -160,14 +152,13 @@ async def _on(where: Where, creates: bool, asks: bool, act: Callable[[Site], Awa
 
 
 def _options(function: F, argument: bool) -> F:
-    app = click.option("--app", envvar="POSTROAD_APP", metavar="APP", help="The application, such as shop:road.")
     database = click.option(
         "--database-url", envvar="DATABASE_URL", metavar="URL", help="The database, where no APP is given."
     )
     broker = click.option("--broker-url", envvar="BROKER_URL", metavar="URL", help="The broker, where no APP is given.")
     as_json = click.option("--json", "as_json", is_flag=True, help="Machine-readable output with stable keys.")
-    function = app(database(broker(as_json(function))))
-    return click.argument("app_argument", metavar="[APP]", required=False)(function) if argument else function
+    function = app_option(database(broker(as_json(function))))
+    return app_argument(function) if argument else function
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import Final
 import click
 
 from postroad import operations
-from postroad.cli.output import Output
+from postroad.cli.output import Output, tell
 from postroad.cli.site import Site, on_site
 
 _PAUSE: Final = 0.2
@@ -47,5 +47,6 @@ def _show(out: Output, event: operations.OutboxEvent) -> None:
         out.line(event)
         return
     version = "" if event.version is None else f" v{event.version}"
-    out.say(f"{event.occurred_at:%H:%M:%S.%f}  {event.id}  {event.type}  {event.key}{version}  {event.state}")
+    due = f", due at {tell(event.deliver_at)}" if event.deliver_at else ""
+    out.say(f"{event.occurred_at:%H:%M:%S.%f}  {event.id}  {event.type}  {event.key}{version}  {event.state}{due}")
     sys.stdout.flush()

@@ -13,6 +13,7 @@ from postroad.handlers.handler import Handler
 from postroad.handlers.registry import Registry
 from postroad.inbox import ConsumeOptions, ConsumeResult, Inbox
 from postroad.message import Message
+from postroad.naming import check_group
 
 _log = logging.getLogger("postroad")
 
@@ -35,7 +36,7 @@ class Bus:
         self._options = options or ConsumeOptions(keep_message=True)
 
     def register(self, group: str, event_type: EventType | type, function: Callable[..., Any]) -> Handler:
-        return self._registry.add(group, event_type, function)
+        return self._registry.add(check_group(group, on_broker=False), event_type, function)
 
     @property
     def groups(self) -> tuple[str, ...]:

@@ -4,12 +4,12 @@ import asyncio
 import os
 import random
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from postroad.clock import Clock
 from postroad.errors import ConsumeConflict, ConsumeFailed, LeaseLost, StoreError
@@ -30,12 +30,11 @@ from postroad.inbox.record import (
 )
 from postroad.inbox.records import WEEK, Records
 from postroad.inbox.transaction import handling
+from postroad.inbox.work import MessageHandler, Work, work_of
 from postroad.message import Message
+from postroad.naming import check_group
 from postroad.retry import Ack, Decision, Retry, decide, describe
 from postroad.stores.base import Store
-
-Work = Callable[[AsyncSession], Awaitable[object]]
-MessageHandler = Callable[[Message, AsyncSession], Awaitable[object]]
 
 _POLL: Final = 0.1
 _OURS: Final = (AcquireState.ACQUIRED, AcquireState.RETRYABLE_FAILED)
@@ -224,15 +223,19 @@ class Inbox(Records):
     ) -> ConsumeResult:
         """Handles a message once, whoever else tries at the same time. The handler's error goes on up.
 
+        The handler may be async, or plain: then its session is an ordinary Session.
+
         Raises ConsumeFailed for an event that has failed for good, ConsumeConflict for one of another type,
         and StoreError if nothing could be recorded: then deliver it again.
         """
+        check_group(group, on_broker=False)
+        work = work_of(handler, message)
         options = options or ConsumeOptions()
         acquired = await self.try_acquire(group, message, options.lock_ttl, keep_message=options.keep_message)
         if acquired.lease is None:
             return await self._answer(group, message, acquired, options)
         try:
-            await self.attempt(acquired.lease, lambda session: handler(message, session), options.lock_ttl)
+            await self.attempt(acquired.lease, work, options.lock_ttl)
         except (LeaseLost, StoreError):
             raise
         except Exception as error:

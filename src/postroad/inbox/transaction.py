@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.ext.asyncio import AsyncSession, AsyncSessionTransaction
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, AsyncSessionTransaction
 
 from postroad.errors import ConfigurationError, StoreBusy, StoreError, StoreUnavailable
 from postroad.stores.base import Store
@@ -14,9 +14,10 @@ from postroad.stores.base import Store
 async def handling(store: Store) -> AsyncIterator[AsyncSession]:
     """A session whose transaction commits at the end. Only the store's outages become StoreErrors."""
     async with store.session() as session:
-        transaction = await _begin(store, session)
+        transaction, connection = await _begin(store, session)
         try:
-            yield session
+            with store.keeping_others_out(connection):
+                yield session
             _check_still_open(session, transaction)
             await session.commit()
         except SQLAlchemyError as error:
@@ -25,12 +26,11 @@ async def handling(store: Store) -> AsyncIterator[AsyncSession]:
             raise
 
 
-async def _begin(store: Store, session: AsyncSession) -> AsyncSessionTransaction:
+async def _begin(store: Store, session: AsyncSession) -> tuple[AsyncSessionTransaction, AsyncConnection]:
     with store.translating():
         transaction = await session.begin()
         # Now, not at the first statement: SQLite's write lock then covers the whole handler.
-        await session.connection()
-        return transaction
+        return transaction, await session.connection()
 
 
 def _check_still_open(session: AsyncSession, transaction: AsyncSessionTransaction) -> None:

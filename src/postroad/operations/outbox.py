@@ -10,6 +10,7 @@ import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from postroad.errors import OperationRefused
+from postroad.message import ordering_key
 from postroad.operations import audit
 from postroad.stores.base import Store
 from postroad.stores.tables import OutboxTable
@@ -41,7 +42,7 @@ class OutboxEvent:
     type: str
     topic: str
     key: str
-    """What is kept in order: the aggregate's type and id."""
+    """The aggregate's type and id: what is kept in order, unless it is delayed."""
     version: int | None
     state: str
     attempts: int
@@ -49,6 +50,8 @@ class OutboxEvent:
     last_error: str | None
     occurred_at: datetime
     published_at: datetime | None
+    deliver_at: datetime | None = None
+    """When a delayed event is due. It may be SENT long before: then the broker holds it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +101,8 @@ async def _page(
     limit: int,
     place: tuple[datetime, EventId] | None,
 ) -> Sequence[OutboxEvent]:
-    aggregate_type, _, aggregate_id = key.rpartition("/") if key.count("/") == 1 else ("", "", key)
+    # No type has a slash in its name, but an id may: then it is the type before the first one, or the id as a whole.
+    aggregate_type, _, aggregate_id = key.partition("/")
     found: list[OutboxEvent] = []
     async with store.reading() as connection:
         for outbox in outboxes:
@@ -113,6 +117,7 @@ async def _page(
                     statement,
                     outbox=outbox,
                     event_type=type,
+                    key=key,
                     aggregate_type=aggregate_type,
                     aggregate_id=aggregate_id,
                     at=at,
@@ -240,7 +245,8 @@ def event_of(store: Store, outbox: OutboxTable, row: Any) -> OutboxEvent:
         outbox=outbox.name,
         type=row.event_type,
         topic=row.topic or outbox.topic,
-        key=row.ordering_key or "",
+        # The row of a delayed event has a key of its own, so that nothing waits behind it; no person would know it.
+        key=ordering_key(row.aggregate_type, str(row.aggregate_id)) if row.deliver_at else row.ordering_key or "",
         version=row.version,
         state=row.state,
         attempts=row.attempts,
@@ -248,6 +254,7 @@ def event_of(store: Store, outbox: OutboxTable, row: Any) -> OutboxEvent:
         last_error=row.last_error,
         occurred_at=store.time_out(row.occurred_at),  # type: ignore[arg-type]
         published_at=store.time_out(row.published_at),
+        deliver_at=store.time_out(row.deliver_at),
     )
 
 

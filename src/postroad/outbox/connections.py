@@ -154,9 +154,13 @@ def _write_pymysql(connection: Any, store: Store, table: OutboxTable, row: Row, 
 
 def _write_sqlite3(connection: Any, store: Store, table: OutboxTable, row: Row, wake: Wake) -> None:
     _require(connection.in_transaction, 'connection.execute("BEGIN IMMEDIATE")', "connection")
-    with _Translating(store, row):
+    with _Translating(store, row, partial(_sqlite3_file, connection)):
         connection.execute(store.sql("add_event", table), row)
     wake.soon()
+
+
+def _sqlite3_file(connection: Any) -> str:
+    return next((file for _, name, file in connection.execute("PRAGMA database_list") if name == "main"), "")
 
 
 _DRIVERS: dict[str, Write] = {"asyncpg": _write_asyncpg, "pymysql": _write_pymysql, "sqlite3": _write_sqlite3}
@@ -168,8 +172,8 @@ def _restyled(store: Store, table: OutboxTable, style: str) -> str:
 
 
 class _Translating:
-    def __init__(self, store: Store, row: Row) -> None:
-        self._store, self._row = store, row
+    def __init__(self, store: Store, row: Row, database: Callable[[], str] | None = None) -> None:
+        self._store, self._row, self._database = store, row, database
 
     def __enter__(self) -> None:
         return None
@@ -180,7 +184,7 @@ class _Translating:
         if self._store.is_version_conflict(error):
             raise conflict(self._row) from None
         if self._store.code_of(error) in self._store.missing_table_codes:
-            raise self._store.translate(error) from error
+            raise self._store.tables_missing(self._database() if self._database else None) from error
 
 
 def _require(open: bool, begin: str, name: str, prefix: str = "") -> None:

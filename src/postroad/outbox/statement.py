@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
-from postroad.errors import ConfigurationError, NoTransaction, VersionConflict
+from postroad.errors import ConfigurationError, NoTransaction, SchemaMissing, VersionConflict
 from postroad.stores.base import Store
 from postroad.stores.tables import OutboxTable
 
@@ -29,6 +29,8 @@ def execute(connection: Connection, store: Store, table: OutboxTable, rows: Sequ
             if store.is_version_conflict(origin):
                 raise conflict(_culprit(batch, str(origin))) from None
             translated = store.translate(error)
+            if isinstance(translated, SchemaMissing):
+                translated = store.tables_missing(connection.engine.url.database)
             raise translated from (None if translated is error else error)
 
 

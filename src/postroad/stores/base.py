@@ -4,12 +4,12 @@ import asyncio
 import json
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import TextClause, inspect, text
 from sqlalchemy.engine import URL
@@ -21,6 +21,8 @@ from postroad.clock import Clock
 from postroad.errors import SchemaMissing, StoreBusy, StoreError, StoreUnavailable
 from postroad.stores import queries
 from postroad.stores.tables import OutboxTable, Syntax, outbox_names
+
+MIGRATE: Final = "Run: postroad db migrate (in Python: await road.migrate())"
 
 TABLES = {
     "versions": "postroad_version",
@@ -155,6 +157,11 @@ class Store:
     def session(self) -> AsyncSession:
         return AsyncSession(self.engine, expire_on_commit=False)
 
+    def keeping_others_out(self, connection: AsyncConnection) -> AbstractContextManager[None]:
+        """Around what is done in the connection's transaction. Where there is but one writer, whoever opens a second
+        transaction in there and writes is told so, because he would wait for himself."""
+        return nullcontext()
+
     async def has_table(self, connection: AsyncConnection, name: str) -> bool:
         schema, _, table = name.rpartition(".")
         return await connection.run_sync(lambda sync: inspect(sync).has_table(table, schema=schema or None))
@@ -224,12 +231,24 @@ class Store:
             return StoreBusy(f"No connection to {self.address} was free. Do less at once, or repeat the call.")
         code = self.code_of(error)
         if code in self.missing_table_codes:
-            return SchemaMissing(f"Postroad's tables are missing in {self.address}. Run: postroad db migrate")
+            return self.tables_missing()
         if code in self.busy_codes:
             return StoreBusy(f"{self.address} was busy (code {code}); nothing was stored. Repeat the transaction.")
         if self.is_disconnect(error):
             return StoreUnavailable(f"{self.address} cannot be reached ({_cause(error)}). {self.unreachable_cure}")
         return error
+
+    def tables_missing(self, database: str | None = None) -> SchemaMissing:
+        """`database`: the one where they were looked for, by its name or file as the connection tells it."""
+        if not database or self.is_ours(database):
+            return SchemaMissing(f"Postroad's tables are missing in {self.address}. {MIGRATE}")
+        return SchemaMissing(
+            f"This connection is on {database}, where Postroad's tables are missing; those of the service are in "
+            f"{self.address}. Use a connection to that one, or give Postroad the URL of the other. {MIGRATE}"
+        )
+
+    def is_ours(self, database: str) -> bool:
+        return self.url.database in (None, database)
 
     def code_of(self, error: BaseException) -> str:
         """The database's own error code as text, from SQLAlchemy's or the driver's error; else empty."""

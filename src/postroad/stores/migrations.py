@@ -9,7 +9,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from postroad.errors import ConfigurationError, SchemaMissing
-from postroad.stores.base import Store
+from postroad.stores.base import MIGRATE, Store
 from postroad.stores.tables import OutboxTable
 
 _SEPARATOR = "-- next\n"
@@ -73,7 +73,7 @@ async def require_current(store: Store, outboxes: Sequence[OutboxTable]) -> None
     if missing := await pending(store, outboxes):
         raise SchemaMissing(
             f"The schema in {store.address} lacks {len(missing)} migration{'s' * (len(missing) > 1)} "
-            f"(first: {missing[0]}). Run: postroad db migrate"
+            f"(first: {missing[0]}). {MIGRATE}"
         )
 
 

@@ -25,6 +25,7 @@ from postroad.inbox import Acquired, AcquireState, Inbox, Lease, Status
 from postroad.inbox.inbox import conflict
 from postroad.inbox.record import RECHECK
 from postroad.inbox.transaction import handling
+from postroad.message import Message
 from postroad.retry import Ack, Dead, Decision, Retry, decide, describe
 from postroad.subscriber.intake import Foreign, Item, Poison, Ready
 from postroad.subscriber.options import Statistics, SubscriberOptions
@@ -34,6 +35,10 @@ _OUTAGE_WAIT: Final = 0.5
 _LONGEST_OUTAGE_WAIT: Final = 30.0
 _SHORTEST_PART: Final = 0.5
 _log = logging.getLogger("postroad")
+
+
+Tell = Callable[[Message, float], None]
+"""Is told of an event that was handled, and how many seconds that took."""
 
 
 class _NotFreshError(PostroadError):
@@ -56,6 +61,7 @@ class Handling:
         self._same_outage_until = -math.inf
         self._occasionally = Occasionally(clock)
         self.statistics = Statistics()
+        self.tell: Tell | None = None
 
     async def handle(self, items: Sequence[Item]) -> dict[Hashable, float]:
         """Settles every item. What is returned: the lanes that must wait now, and for how many seconds."""
@@ -89,6 +95,7 @@ class Handling:
 
     async def _together(self, items: Sequence[Ready]) -> bool:
         """All of them with one commit, or none: then they are handled one by one, which finds the culprit."""
+        began = self._clock.monotonic()
         try:
             await self._first_attempt(items)
         except Exception as error:
@@ -97,7 +104,7 @@ class Handling:
             _log.debug("%d events could not share a commit: %s", len(items), describe(error))
             return False
         # At once, so that a broker can settle them in one go.
-        await asyncio.gather(*(self._handled(item) for item in items))
+        await asyncio.gather(*(self._handled(item, began) for item in items))
         return True
 
     async def _first_attempt(self, items: Sequence[Ready]) -> None:
@@ -131,6 +138,7 @@ class Handling:
         return None
 
     async def _attempt(self, item: Ready) -> float | None:
+        began = self._clock.monotonic()
         try:
             await self._first_attempt([item])
         except _NotFreshError:
@@ -139,7 +147,7 @@ class Handling:
             raise
         except Exception as error:
             return await self._failed(item, error, 1, None)
-        await self._handled(item)
+        await self._handled(item, began)
         return None
 
     async def _known_before(self, item: Ready) -> float | None:
@@ -158,6 +166,7 @@ class Handling:
 
     async def _again(self, item: Ready, acquired: Acquired) -> float | None:
         assert acquired.lease is not None
+        began = self._clock.monotonic()
         try:
             await self._inbox.attempt(
                 acquired.lease, lambda session: self._run([item], session), self._options.lock_ttl
@@ -169,14 +178,16 @@ class Handling:
             raise
         except Exception as error:
             return await self._failed(item, error, acquired.retry_count + 1, acquired.lease)
-        await self._handled(item)
+        await self._handled(item, began)
         return None
 
     # -- verdicts ----------------------------------------------------------------------------------------
 
-    async def _handled(self, item: Ready) -> None:
+    async def _handled(self, item: Ready, began: float) -> None:
         self._outages, self._same_outage_until = 0, -math.inf
         self.statistics.handled += 1
+        if self.tell is not None:
+            self.tell(item.message, self._clock.monotonic() - began)
         await self._settle(item.delivery.ack)
 
     async def _duplicate(self, item: Ready | Poison) -> None:

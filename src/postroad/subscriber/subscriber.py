@@ -13,7 +13,7 @@ from postroad.errors import BrokerUnavailable, PostroadError, StoreError
 from postroad.handlers import Registry
 from postroad.inbox import Inbox
 from postroad.retry import describe
-from postroad.subscriber.handling import Handling
+from postroad.subscriber.handling import Handling, Tell
 from postroad.subscriber.intake import Intake, Item
 from postroad.subscriber.lanes import Lanes
 from postroad.subscriber.options import Statistics, SubscriberOptions
@@ -53,6 +53,10 @@ class Subscriber:
     @property
     def statistics(self) -> Statistics:
         return self._handling.statistics
+
+    def tell(self, handled: Tell) -> None:
+        """Whom to tell of each event that was handled."""
+        self._handling.tell = handled
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop` is set; then what runs may finish, and the rest goes back to the broker."""

@@ -53,13 +53,14 @@ def survives(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     workers       2: try also two workers at once
     """
 
-    def survive(build: Any, scenario: Callable[..., Any], **options: Any) -> "Survived":
+    def survive(build: Any = None, scenario: Any = None, *, outcome: Any = None, **options: Any) -> "Survived":
         from postroad.testing.survival import DidNotSurvive, Survival
 
         folder: Path = tmp_path_factory.mktemp("survives")
         survival = Survival(
             build,
             scenario,
+            outcome=outcome,  # None, like any other thing that is no function, is refused there by name
             folder=folder,
             only=request.config.getoption(_OPTION),
             rerun=f"pytest '{request.node.nodeid}' {_OPTION}=",

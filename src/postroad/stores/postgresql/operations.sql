@@ -5,13 +5,14 @@ WITH unsent AS MATERIALIZED (
   SELECT d.{delivery_event_id} AS event_id, {o}.{event_type} AS event_type, {o}.{topic} AS topic,
          d.{ordering_key} AS ordering_key, {o}.{version} AS version, d.{state} AS state, d.{attempts} AS attempts,
          d.{next_attempt_at} AS next_attempt_at, d.{last_error} AS last_error, {o}.{occurred_at} AS occurred_at,
-         d.{published_at} AS published_at
+         d.{published_at} AS published_at, {o}.{aggregate_type} AS aggregate_type, {o}.{aggregate_id} AS aggregate_id,
+         {o}.{deliver_at} AS deliver_at
     FROM {delivery} d {join_facts}
    WHERE d.{state} NOT IN ('SENT', 'SKIPPED') AND d.{state} = :state
      AND (COALESCE({o}.{occurred_at}, CAST('9999-12-31 00:00:00+00' AS timestamptz)) < :at OR (COALESCE({o}.{occurred_at}, CAST('9999-12-31 00:00:00+00' AS timestamptz)) = :at AND d.{delivery_event_id} < :before))
      AND (:event_type = '' OR {o}.{event_type} = :event_type)
-     AND (:aggregate_type = '' OR {o}.{aggregate_type} = :aggregate_type)
-     AND (:aggregate_id = '' OR {o}.{aggregate_id} = :aggregate_id)
+     AND (:key = '' OR {o}.{aggregate_id} = :key
+          OR ({o}.{aggregate_type} = :aggregate_type AND {o}.{aggregate_id} = :aggregate_id))
 )
 SELECT * FROM unsent ORDER BY COALESCE(occurred_at, CAST('9999-12-31 00:00:00+00' AS timestamptz)) DESC, event_id DESC LIMIT :limit;
 
@@ -36,7 +37,8 @@ SELECT COUNT(*) AS events
 SELECT d.{delivery_event_id} AS event_id, {o}.{event_type} AS event_type, {o}.{topic} AS topic,
        d.{ordering_key} AS ordering_key, {o}.{version} AS version, d.{state} AS state, d.{attempts} AS attempts,
        d.{next_attempt_at} AS next_attempt_at, d.{last_error} AS last_error, {o}.{occurred_at} AS occurred_at,
-       d.{published_at} AS published_at
+       d.{published_at} AS published_at, {o}.{aggregate_type} AS aggregate_type, {o}.{aggregate_id} AS aggregate_id,
+       {o}.{deliver_at} AS deliver_at
   FROM {delivery} d {join_facts}
  WHERE d.{state} = 'SENT' AND d.{published_at} > now() - make_interval(secs => CAST(:seconds AS double precision))
  ORDER BY d.{published_at}

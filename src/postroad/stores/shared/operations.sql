@@ -3,13 +3,14 @@
 SELECT d.{delivery_event_id} AS event_id, {o}.{event_type} AS event_type, {o}.{topic} AS topic,
        d.{ordering_key} AS ordering_key, {o}.{version} AS version, d.{state} AS state, d.{attempts} AS attempts,
        d.{next_attempt_at} AS next_attempt_at, d.{last_error} AS last_error, {o}.{occurred_at} AS occurred_at,
-       d.{published_at} AS published_at
+       d.{published_at} AS published_at, {o}.{aggregate_type} AS aggregate_type, {o}.{aggregate_id} AS aggregate_id,
+       {o}.{deliver_at} AS deliver_at
   FROM {delivery} d {join_facts}
  WHERE d.{state} = 'SENT' AND d.{published_at} <= :at
    AND (d.{published_at} < :at OR d.{delivery_event_id} < :before)
    AND (:event_type = '' OR {o}.{event_type} = :event_type)
-   AND (:aggregate_type = '' OR {o}.{aggregate_type} = :aggregate_type)
-   AND (:aggregate_id = '' OR {o}.{aggregate_id} = :aggregate_id)
+   AND (:key = '' OR {o}.{aggregate_id} = :key
+        OR ({o}.{aggregate_type} = :aggregate_type AND {o}.{aggregate_id} = :aggregate_id))
  ORDER BY d.{published_at} DESC, d.{delivery_event_id} DESC
  LIMIT :limit;
 
@@ -17,13 +18,14 @@ SELECT d.{delivery_event_id} AS event_id, {o}.{event_type} AS event_type, {o}.{t
 SELECT d.{delivery_event_id} AS event_id, {o}.{event_type} AS event_type, {o}.{topic} AS topic,
        d.{ordering_key} AS ordering_key, {o}.{version} AS version, d.{state} AS state, d.{attempts} AS attempts,
        d.{next_attempt_at} AS next_attempt_at, d.{last_error} AS last_error, {o}.{occurred_at} AS occurred_at,
-       d.{published_at} AS published_at
+       d.{published_at} AS published_at, {o}.{aggregate_type} AS aggregate_type, {o}.{aggregate_id} AS aggregate_id,
+       {o}.{deliver_at} AS deliver_at
   FROM {delivery} d {join_facts}
  WHERE d.{state} = 'SKIPPED' AND d.{published_at} <= :at
    AND (d.{published_at} < :at OR d.{delivery_event_id} < :before)
    AND (:event_type = '' OR {o}.{event_type} = :event_type)
-   AND (:aggregate_type = '' OR {o}.{aggregate_type} = :aggregate_type)
-   AND (:aggregate_id = '' OR {o}.{aggregate_id} = :aggregate_id)
+   AND (:key = '' OR {o}.{aggregate_id} = :key
+        OR ({o}.{aggregate_type} = :aggregate_type AND {o}.{aggregate_id} = :aggregate_id))
  ORDER BY d.{published_at} DESC, d.{delivery_event_id} DESC
  LIMIT :limit;
 
@@ -59,7 +61,8 @@ SELECT d.{state} AS state, COUNT(*) AS events, MIN({o}.{occurred_at}) AS oldest
 SELECT d.{delivery_event_id} AS event_id, {o}.{event_type} AS event_type, {o}.{topic} AS topic,
        d.{ordering_key} AS ordering_key, {o}.{version} AS version, d.{state} AS state, d.{attempts} AS attempts,
        d.{next_attempt_at} AS next_attempt_at, d.{last_error} AS last_error, {o}.{occurred_at} AS occurred_at,
-       d.{published_at} AS published_at
+       d.{published_at} AS published_at, {o}.{aggregate_type} AS aggregate_type, {o}.{aggregate_id} AS aggregate_id,
+       {o}.{deliver_at} AS deliver_at
   FROM {delivery} d {join_facts}
  WHERE d.{delivery_event_id} > :low AND d.{delivery_event_id} < :high
  ORDER BY d.{delivery_event_id}

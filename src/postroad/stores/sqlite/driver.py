@@ -6,18 +6,20 @@ import tempfile
 import uuid
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, event
+from sqlalchemy import event
 from sqlalchemy.engine import URL
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from postroad.clock import Clock
 from postroad.stores.base import Result, Store
 from postroad.stores.sqlite.direct import Direct
+from postroad.stores.sqlite.writer import begin_transactions, writing
 from postroad.stores.tables import OutboxTable, Syntax
 
 _WATCH_INTERVAL = 0.02
@@ -58,8 +60,12 @@ class SQLite(Store):
         return self.address
 
     @property
-    def file(self) -> Path | None:
+    def file(self) -> Path:
         return Path(str(self.url.database))
+
+    def keeping_others_out(self, connection: AsyncConnection) -> AbstractContextManager[None]:
+        assert connection.sync_connection is not None  # there is one while it is open
+        return writing(self.file.resolve(), connection.sync_connection)
 
     def id_in(self, value: uuid.UUID) -> object:
         return str(value)
@@ -114,6 +120,9 @@ class SQLite(Store):
                 wake()
             await self.clock.sleep(_WATCH_INTERVAL)
 
+    def is_ours(self, database: str) -> bool:
+        return Path(database).resolve() == self.file.resolve()
+
     def code_of(self, error: BaseException) -> str:
         origin = getattr(error, "orig", None) or error
         if str(origin).startswith("no such table"):
@@ -138,13 +147,8 @@ def open(url: URL, clock: Clock) -> Store:
         max_overflow=20,
     )
 
-    @event.listens_for(engine.sync_engine, "begin")
-    def begin(connection: Connection) -> None:
-        # IMMEDIATE: a read that turns into a write fails at once, whatever the timeout, if another wrote.
-        read_only = connection.get_execution_options().get("postroad_read_only")
-        connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
-
     store = SQLite(url, engine, clock)
+    begin_transactions(engine.sync_engine, store.file.resolve())
     pragmas = store.pragmas
 
     @event.listens_for(engine.sync_engine, "connect")

@@ -6,8 +6,11 @@ from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from uuid import UUID
 
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from postroad.app import Postroad
+from postroad.errors import ConfigurationError
 from postroad.handlers import Handler, Registry
 from postroad.message import Message
 from postroad.retry import describe
@@ -19,6 +22,8 @@ class Call:
     group: str
     messages: Sequence[Message]
     failure: str = ""
+    mistake: str = ""
+    """What no fault and no patience would change: the handler asks for something it cannot have."""
     ended: bool = False
     committed: bool = False
 
@@ -68,10 +73,25 @@ class WatchedHandler(Handler):
             await Handler.__call__(self, events, messages, session, road)
         except BaseException as error:
             call.failure = describe(error)
+            call.mistake = mistake_of(error, road)
             raise
         finally:
             call.ended = True
             _ids.reset(token)
+
+
+def mistake_of(error: BaseException, road: object) -> str:
+    """Empty for whatever a fault, or another try, could change."""
+    if isinstance(error, ConfigurationError):
+        return str(error)
+    if not isinstance(road, Postroad) or not isinstance(error, DBAPIError):
+        return ""
+    if road.store.code_of(error) not in road.store.missing_table_codes:
+        return ""
+    return (
+        f"A table is missing ({describe(error.orig or error)}). Each run begins with an empty database: create "
+        "your tables in `setup`, as in survives(…, setup=create_tables) with `async def create_tables(road)`."
+    )
 
 
 def watched(registry: Registry, begun: Watch) -> Registry:

@@ -131,5 +131,7 @@ def hurry(store: Store) -> None:
 
 
 async def query(store: Store, sql: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
-    async with store.reading() as connection:
+    """The user's own statement: a table that it misses is not one of ours, so errors stay as they are."""
+    async with store.engine.connect() as connection:
+        await connection.execution_options(**store.read_options)
         return [tuple(row) for row in await connection.execute(text(sql), values)]

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from postroad.app import Postroad
 from postroad.errors import ConfigurationError
@@ -18,6 +18,7 @@ from postroad.retry import describe
 from postroad.stores import open_store
 from postroad.testing.survival import database, faults, story
 from postroad.testing.survival.blame import blame, blame_scenario
+from postroad.testing.survival.calls import mistake_of
 from postroad.testing.survival.commits import CommitWatch
 from postroad.testing.survival.faults import Crash, Fault
 from postroad.testing.survival.outcome import UNSEEN, Outcome, look, takes_argument
@@ -25,6 +26,12 @@ from postroad.testing.survival.run import OF_SCENARIO, SCENARIO, Run
 from postroad.testing.survival.verdict import Finding, Played, judge
 
 Build = Postroad | Callable[..., Postroad]
+
+
+_OUTCOME_WANTED: Final = (
+    "a function that returns what is to be seen in the end, to compare it with a run without faults: "
+    "outcome=lambda: gateway.charges, or outcome=lambda road: rows(road, 'SELECT …') with rows from postroad.testing"
+)
 
 
 class DidNotSurvive(AssertionError):
@@ -54,6 +61,20 @@ class Survival:
     began: datetime = field(default_factory=lambda: datetime.now(UTC))
     """The time in every run, so that ids and stamps are the same in all of them."""
     _played_before: dict[str, Played] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        for name, wanted, given in (
+            (
+                "build",
+                "a function that takes a database URL and returns your Postroad, or the Postroad itself",
+                self.build,
+            ),
+            ("scenario", "what your service does: async def scenario(road)", self.scenario),
+            ("outcome", _OUTCOME_WANTED, self.outcome),
+            ("setup", "what comes before the scenario: async def setup(road)", self.setup or _nothing),
+        ):
+            if not callable(given) and not isinstance(given, Postroad):
+                raise ConfigurationError(f"survives needs `{name}`, and was given {given!r}. It is {wanted}.")
 
     def run(self) -> Survived:
         """In an event loop of its own, which is not made the thread's. Raises DidNotSurvive."""
@@ -98,7 +119,17 @@ class Survival:
         return (await self.play(None, nothing=True)).outcome
 
     async def _undisturbed(self) -> Played:
-        first, usual = await self.play(None), await self.play(None)
+        first = await self.play(None)
+        if mistaken := next((call for call in first.calls if call.mistake), None):
+            raise DidNotSurvive(f"Without any fault: {mistaken.who} cannot run. {mistaken.mistake}")
+        usual = await self.play(None)
+        if first.before != usual.before:
+            raise DidNotSurvive(
+                "Something outlived the first run: before the second began, `outcome` showed what it had left.\n\n"
+                f"Before the first:\n    {first.before}\nBefore the second:\n    {usual.before}\n\n"
+                "The database is fresh for each run, Python's memory is not (a list in a fake, say). Make it anew, or "
+                "clear it, in `build` or in `setup`: both are called for each run."
+            )
         if not usual.written and not usual.foreign:
             raise DidNotSurvive("The scenario committed no event, so there is nothing that could be lost.")
         if first.outcome != usual.outcome:
@@ -106,7 +137,7 @@ class Survival:
                 "Two runs without any fault ended differently, so no fault could be told from chance.\n\n"
                 f"The first:\n    {first.outcome}\nThe second:\n    {usual.outcome}\n\n"
                 "Does `outcome` show something that changes by itself (a time, a generated id)? Leave it out. Does "
-                "something outlive a run (a list in a fake)? Make it anew, or clear it, where the service is built."
+                "something outlive a run (a cache)? Make it anew, or clear it, in `build` or in `setup`."
             )
         if findings := judge(usual, usual):
             raise DidNotSurvive("Without any fault: " + story.tell(usual, findings))
@@ -149,6 +180,7 @@ class Survival:
 
     async def _played(self, run: Run, scenario: Callable[..., Any]) -> Played:
         failure = ""
+        before = UNSEEN if run.fault else await self._seen_before(run)
         with CommitWatch(run.before_commit, run.after_commit):
             await run.start()
             try:
@@ -158,6 +190,7 @@ class Survival:
                 pass
             except Exception as error:
                 if run.fault is None:
+                    _tell_mistake("the scenario", error, run.road)
                     raise
                 failure = describe(error)
             await run.settle()
@@ -179,14 +212,22 @@ class Survival:
             registry=run.road.registry,
             outcome=await self._seen(run, scenario),
             failure=failure,
+            before=before,
         )
+
+    async def _seen_before(self, run: Run) -> Outcome:
+        try:
+            return await look(self.outcome, run.road)
+        except Exception:
+            return UNSEEN  # the scenario may be what makes it visible
 
     async def _seen(self, run: Run, scenario: Callable[..., Any]) -> Outcome:
         try:
             return await look(self.outcome, run.road)
-        except Exception:
+        except Exception as error:
             if run.cut or scenario is _nothing:
                 return UNSEEN
+            _tell_mistake("`outcome`", error, run.road)
             raise
 
     # -- the service and its database --------------------------------------------------------------------
@@ -238,6 +279,11 @@ async def rows(road: Postroad, sql: str, **values: Any) -> list[tuple[Any, ...]]
 
 
 def _nothing() -> None: ...
+
+
+def _tell_mistake(who: str, error: Exception, road: Postroad) -> None:
+    if mistake := mistake_of(error, road):
+        raise DidNotSurvive(f"Without any fault: {who} cannot run. {mistake}") from None
 
 
 async def _call(function: Callable[..., Any], road: Postroad) -> None:

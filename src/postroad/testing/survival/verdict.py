@@ -11,7 +11,7 @@ from postroad.message import Message
 from postroad.testing.survival.calls import Call, label
 from postroad.testing.survival.database import Written
 from postroad.testing.survival.faults import Fault
-from postroad.testing.survival.outcome import Outcome
+from postroad.testing.survival.outcome import UNSEEN, Outcome
 
 Place = tuple[str, UUID]
 """A group and an event."""
@@ -34,6 +34,8 @@ class Played:
     outcome: Outcome
     failure: str = ""
     """What the scenario raised, if it did not come to its end."""
+    before: Outcome = field(default_factory=lambda: UNSEEN)
+    """What there was to be seen before the scenario began."""
 
     def attempts(self) -> Counter[Place]:
         return Counter((call.group, message.id) for call in self.calls for message in call.messages)
