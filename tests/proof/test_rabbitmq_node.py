@@ -1,0 +1,153 @@
+"""A node of these tests' own, which runs out of memory, is restarted and is killed."""
+
+import asyncio
+import os
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from postroad.brokers.base import Confirmed, Flow, Receiver, Unavailable
+from postroad.brokers.rabbitmq.broker import RabbitBroker
+from postroad.errors import BrokerUnavailable
+from postroad.testing.post import Post
+from proof.chaos.servers import Server, installed
+from tests.support.components import ROOT, missing
+from tests.support.rabbitmq import confirmed, connected
+
+PATIENCE = 60.0
+both = pytest.mark.parametrize("queue_type", ["classic", "quorum"])
+
+
+class Node:
+    def __init__(self, folder: Path) -> None:
+        self.server, self._folder = Server("rabbitmq", folder), folder / "rabbitmq"
+
+    def control(self, *arguments: str) -> None:
+        command = [ROOT / "proof/chaos/server.sh", "rabbitmq", self._folder, str(self.server.port), "control"]
+        subprocess.run(["bash", *command, *arguments], check=True, capture_output=True, timeout=PATIENCE)
+
+    async def kill(self) -> None:
+        os.kill(int((self._folder / "data" / "node.pid").read_text()), signal.SIGKILL)
+        await self.server.stop()
+
+
+@pytest.fixture(scope="module")
+def rabbitmq_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    if not installed("rabbitmq"):
+        missing("rabbitmq", "its programs are not installed, and these tests restart it")
+    node = Node(tmp_path_factory.mktemp("node"))
+
+    async def start() -> None:
+        await node.server.create()
+        await node.server.start()
+
+    asyncio.run(start())
+    yield node
+    asyncio.run(node.server.stop())
+
+
+@pytest.fixture
+def queue_type() -> str:
+    return "classic"
+
+
+@pytest.fixture
+async def own(rabbitmq_node: Node, queue_type: str) -> AsyncIterator[RabbitBroker]:
+    broker = connected(rabbitmq_node.server.url, publish_timeout=3, queue_type=queue_type, prefetch=200)
+    yield broker
+    await broker.aclose()
+
+
+@pytest.fixture
+async def own_post(own: RabbitBroker) -> Post:
+    post = Post(own, patience=PATIENCE)
+    await own.apply(post.topology)
+    return post
+
+
+async def test_a_server_short_of_memory_takes_nothing_but_still_gives(own_post: Post, rabbitmq_node: Node) -> None:
+    own = own_post.broker
+    receiver = await own_post.subscribe()
+    await own_post.send_texts("k", "a")
+    rabbitmq_node.control("set_vm_memory_high_watermark", "0")
+    try:
+        message = own_post.message("k", "b")
+        assert list(await own.send([message])) == [Unavailable("no confirmation within 3 s")]
+        (outcome,) = await own.send([message])
+        assert isinstance(outcome, Unavailable)
+        assert "takes no messages at the moment: low on memory" in outcome.reason
+        (delivery,) = await own_post.take(receiver, 1)
+        with pytest.raises(BrokerUnavailable):
+            await delivery.retry(1.0)
+        assert (await own.depth(own_post.subscription.name)).messages == 1
+        await delivery.ack()
+    finally:
+        rabbitmq_node.control("set_vm_memory_high_watermark", "0.4")
+    assert await confirmed(own, message)  # type: ignore[arg-type]
+    # What was given up may have arrived in the end: then it comes twice.
+    assert await everything(receiver, {"b"})
+
+
+@both
+async def test_nothing_is_lost_when_the_node_is_restarted(own_post: Post, rabbitmq_node: Node) -> None:
+    receiver = await own_post.subscribe(Flow(messages=10))
+    due = datetime.now(UTC) + timedelta(seconds=6)
+    await own_post.send(*(own_post.message(f"k{n}", f"now {n}") for n in range(50)))
+    await own_post.send(*(own_post.message(f"d{n}", f"later {n}", deliver_at=due) for n in range(20)))
+    for delivery in await receiver.receive():
+        await delivery.retry(1.0)
+    await rabbitmq_node.server.restart()
+    expected = {f"now {n}" for n in range(50)} | {f"later {n}" for n in range(20)}
+    assert await everything(receiver, expected)
+
+
+@both
+async def test_nothing_confirmed_is_lost_when_the_node_is_killed(own_post: Post, rabbitmq_node: Node) -> None:
+    own, taken, enough = own_post.broker, set[str](), asyncio.Event()
+    # Which quorum queues there are, a node writes to disk only now and then; here it is to lose no messages.
+    rabbitmq_node.control("eval", "[dets:sync(Table) || Table <- dets:all()].")
+
+    async def send() -> None:
+        number = 0
+        while True:
+            texts = [f"{number + n}" for n in range(50)]
+            number += len(texts)
+            outcomes = await own.send([own_post.message(f"k{text}", text) for text in texts])
+            taken.update(text for text, outcome in zip(texts, outcomes, strict=True) if outcome == Confirmed())
+            if len(taken) >= 500:
+                enough.set()
+            if Unavailable in map(type, outcomes):
+                return
+
+    sending = asyncio.create_task(send())
+    async with asyncio.timeout(PATIENCE):
+        await enough.wait()
+        await rabbitmq_node.kill()
+        await sending
+    await rabbitmq_node.server.start()
+    receiver = await until_there(own_post)
+    assert await everything(receiver, taken)
+
+
+async def until_there(post: Post) -> Receiver:
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            try:
+                return await post.subscribe()
+            except BrokerUnavailable:
+                await asyncio.sleep(0.1)
+
+
+async def everything(receiver: Receiver, expected: set[str]) -> bool:
+    """All that is expected comes, be it more than once."""
+    seen: set[str] = set()
+    async with asyncio.timeout(PATIENCE):
+        while not expected <= seen:
+            for delivery in await receiver.receive():
+                seen.add(delivery.data.decode())
+                await delivery.ack()
+    return True
