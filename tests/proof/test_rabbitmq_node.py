@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
@@ -11,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from postroad.brokers.base import Confirmed, Flow, Receiver, Unavailable
-from postroad.brokers.rabbitmq.broker import RabbitBroker
 from postroad.errors import BrokerUnavailable
 from postroad.testing.post import Post
 from proof.chaos.servers import Server, installed
@@ -19,12 +19,15 @@ from tests.support.components import ROOT, missing
 from tests.support.rabbitmq import confirmed, connected
 
 PATIENCE = 60.0
-both = pytest.mark.parametrize("queue_type", ["classic", "quorum"])
+PORTS = (0, 100, 200, 300)
+"""What a node takes, counted from its own port; see scripts/services.d/rabbitmq.sh."""
 
 
 class Node:
     def __init__(self, folder: Path) -> None:
         self.server, self._folder = Server("rabbitmq", folder), folder / "rabbitmq"
+        while not all(free(self.server.port + distance) for distance in PORTS):
+            self.server = Server("rabbitmq", folder)
 
     def control(self, *arguments: str) -> None:
         command = [ROOT / "proof/chaos/server.sh", "rabbitmq", self._folder, str(self.server.port), "control"]
@@ -33,6 +36,11 @@ class Node:
     async def kill(self) -> None:
         os.kill(int((self._folder / "data" / "node.pid").read_text()), signal.SIGKILL)
         await self.server.stop()
+
+
+def free(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
 @pytest.fixture(scope="module")
@@ -47,29 +55,24 @@ def rabbitmq_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
 
     asyncio.run(start())
     yield node
-    asyncio.run(node.server.stop())
+    asyncio.run(node.kill())
 
 
 @pytest.fixture
-def queue_type() -> str:
-    return "classic"
+async def posts(rabbitmq_node: Node) -> AsyncIterator[list[Post]]:
+    """One with classic queues and one with quorum queues: a restart takes long, and serves both."""
+    found = []
+    for queue_type in ("classic", "quorum"):
+        broker = connected(rabbitmq_node.server.url, publish_timeout=3, queue_type=queue_type, prefetch=200)
+        found.append(Post(broker, patience=PATIENCE))
+        await broker.apply(found[-1].topology)
+    yield found
+    for post in found:
+        await post.broker.aclose()
 
 
-@pytest.fixture
-async def own(rabbitmq_node: Node, queue_type: str) -> AsyncIterator[RabbitBroker]:
-    broker = connected(rabbitmq_node.server.url, publish_timeout=3, queue_type=queue_type, prefetch=200)
-    yield broker
-    await broker.aclose()
-
-
-@pytest.fixture
-async def own_post(own: RabbitBroker) -> Post:
-    post = Post(own, patience=PATIENCE)
-    await own.apply(post.topology)
-    return post
-
-
-async def test_a_server_short_of_memory_takes_nothing_but_still_gives(own_post: Post, rabbitmq_node: Node) -> None:
+async def test_a_server_short_of_memory_takes_nothing_but_still_gives(posts: list[Post], rabbitmq_node: Node) -> None:
+    own_post, _ = posts
     own = own_post.broker
     receiver = await own_post.subscribe()
     await own_post.send_texts("k", "a")
@@ -87,50 +90,59 @@ async def test_a_server_short_of_memory_takes_nothing_but_still_gives(own_post: 
         await delivery.ack()
     finally:
         rabbitmq_node.control("set_vm_memory_high_watermark", "0.4")
-    assert await confirmed(own, message)  # type: ignore[arg-type]
+    assert await confirmed(own, message)
     # What was given up may have arrived in the end: then it comes twice.
     assert await everything(receiver, {"b"})
 
 
-@both
-async def test_nothing_is_lost_when_the_node_is_restarted(own_post: Post, rabbitmq_node: Node) -> None:
-    receiver = await own_post.subscribe(Flow(messages=10))
+async def test_nothing_is_lost_when_the_node_is_restarted(posts: list[Post], rabbitmq_node: Node) -> None:
+    receivers = [await post.subscribe(Flow(messages=10)) for post in posts]
     due = datetime.now(UTC) + timedelta(seconds=6)
-    await own_post.send(*(own_post.message(f"k{n}", f"now {n}") for n in range(50)))
-    await own_post.send(*(own_post.message(f"d{n}", f"later {n}", deliver_at=due) for n in range(20)))
-    for delivery in await receiver.receive():
-        await delivery.retry(1.0)
+    for post, receiver in zip(posts, receivers, strict=True):
+        await post.send(*(post.message(f"k{n}", f"now {n}") for n in range(50)))
+        await post.send(*(post.message(f"d{n}", f"later {n}", deliver_at=due) for n in range(20)))
+        for delivery in await receiver.receive():
+            await delivery.retry(1.0)
     await rabbitmq_node.server.restart()
     expected = {f"now {n}" for n in range(50)} | {f"later {n}" for n in range(20)}
-    assert await everything(receiver, expected)
+    for receiver in receivers:
+        assert await everything(receiver, expected)
 
 
-@both
-async def test_nothing_confirmed_is_lost_when_the_node_is_killed(own_post: Post, rabbitmq_node: Node) -> None:
-    own, taken, enough = own_post.broker, set[str](), asyncio.Event()
+async def test_nothing_confirmed_is_lost_when_the_node_is_killed(posts: list[Post], rabbitmq_node: Node) -> None:
     # Which quorum queues there are, a node writes to disk only now and then; here it is to lose no messages.
     rabbitmq_node.control("eval", "[dets:sync(Table) || Table <- dets:all()].")
+    sendings = [Sending(post) for post in posts]
+    tasks = [asyncio.create_task(sending.run()) for sending in sendings]
+    async with asyncio.timeout(PATIENCE):
+        for sending in sendings:
+            await sending.enough.wait()
+        await rabbitmq_node.kill()
+        await asyncio.gather(*tasks)
+    await rabbitmq_node.server.start()
+    for sending in sendings:
+        assert await everything(await until_there(sending.post), sending.taken)
 
-    async def send() -> None:
+
+class Sending:
+    """Sends until the server is gone, and keeps what was confirmed."""
+
+    def __init__(self, post: Post) -> None:
+        self.post = post
+        self.taken: set[str] = set()
+        self.enough = asyncio.Event()
+
+    async def run(self) -> None:
         number = 0
         while True:
             texts = [f"{number + n}" for n in range(50)]
             number += len(texts)
-            outcomes = await own.send([own_post.message(f"k{text}", text) for text in texts])
-            taken.update(text for text, outcome in zip(texts, outcomes, strict=True) if outcome == Confirmed())
-            if len(taken) >= 500:
-                enough.set()
+            outcomes = await self.post.broker.send([self.post.message(f"k{text}", text) for text in texts])
+            self.taken.update(text for text, outcome in zip(texts, outcomes, strict=True) if outcome == Confirmed())
+            if len(self.taken) >= 500:
+                self.enough.set()
             if Unavailable in map(type, outcomes):
                 return
-
-    sending = asyncio.create_task(send())
-    async with asyncio.timeout(PATIENCE):
-        await enough.wait()
-        await rabbitmq_node.kill()
-        await sending
-    await rabbitmq_node.server.start()
-    receiver = await until_there(own_post)
-    assert await everything(receiver, taken)
 
 
 async def until_there(post: Post) -> Receiver:

@@ -76,7 +76,7 @@ def outsider(url: str) -> Iterator[Any]:
             connection.close()
 
 
-async def confirmed(broker: RabbitBroker, message: Message) -> bool:
+async def confirmed(broker: Broker, message: Message) -> bool:
     """As a relay does it: again and again, until it is."""
     async with asyncio.timeout(30.0):
         for pause in count(1):

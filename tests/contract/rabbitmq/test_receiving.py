@@ -297,12 +297,13 @@ from postroad.brokers.base import Flow
 from postroad.clock import SystemClock
 
 async def hold(url, subscription):
-    receiver = await connect_broker(url, clock=SystemClock()).subscribe(subscription, Flow())
+    broker = connect_broker(url, clock=SystemClock())
+    receiver = await broker.subscribe(subscription, Flow())
     held = []
     while len(held) < 3:
         held += await receiver.receive()
     await held[0].ack()
-    await asyncio.sleep(0.2)
+    await broker.depth(subscription)  # asks on the same channel: when it is answered, the acknowledgement has arrived
     print("holding", flush=True)
     await asyncio.Event().wait()
 
