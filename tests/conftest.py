@@ -2,6 +2,7 @@
 
 postgresql_url, mariadb_url              the server; tests share it, so leave it as found
 fresh_postgresql_url, fresh_mariadb_url  an empty database of the test's own
+rabbitmq_url                             a virtual host of this session's own on the server
 sqlite_url                               an empty SQLite file of the test's own
 database_url                             the test runs three times, once on each store (`store_kind` names it)
 """
@@ -14,6 +15,7 @@ import pytest
 
 from tests.support.components import Tally, address
 from tests.support.databases import fresh_mariadb, fresh_postgresql
+from tests.support.rabbitmq import fresh_vhost
 from tests.support.requirements import Labels, Recorder
 
 PROOFS: Final = "tests/proof/"
@@ -51,6 +53,12 @@ def postgresql_url() -> str:
 @pytest.fixture(scope="session")
 def mariadb_url() -> str:
     return address("mariadb")
+
+
+@pytest.fixture(scope="session")
+def rabbitmq_url() -> Iterator[str]:
+    with fresh_vhost(address("rabbitmq")) as url:
+        yield url
 
 
 @pytest.fixture

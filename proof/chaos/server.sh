@@ -2,6 +2,7 @@
 # A private database server, as scripts/services.d describes it, that may be stopped and started at will:
 #
 #   server.sh NAME DIRECTORY PORT create|launch|answers|url|stop_signal|programs
+#   server.sh NAME DIRECTORY PORT FUNCTION ARGUMENTS…     whatever else the description offers
 #
 # `launch` becomes the server, so that whoever called has its pid; it dies with its parent.
 set -uo pipefail
@@ -30,5 +31,5 @@ case $action in
     ;;
   stop_signal) echo "$stop_signal" ;;
   programs) ;;
-  *) "$action" ;;
+  *) "$action" "${@:5}" ;;
 esac

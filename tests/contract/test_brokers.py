@@ -12,7 +12,10 @@ from postroad.testing import FaultyBroker
 from postroad.testing.broker_contract import BrokerContract
 from tests.support.components import address
 
-VARIANTS = {"embedded": ["embedded in memory", "embedded in a file", "embedded behind a faultless FaultyBroker"]}
+VARIANTS = {
+    "embedded": ["embedded in memory", "embedded in a file", "embedded behind a faultless FaultyBroker"],
+    "rabbitmq": ["rabbitmq", "rabbitmq with quorum queues"],
+}
 
 
 def variants() -> list[str]:
@@ -25,13 +28,13 @@ def variant(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-async def broker(variant: str, tmp_path: Path) -> AsyncIterator[Broker]:
-    broker = _connect(variant, tmp_path)
+async def broker(variant: str, tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Broker]:
+    broker = _connect(variant, tmp_path, request)
     yield broker
     await broker.aclose()
 
 
-def _connect(variant: str, folder: Path) -> Broker:
+def _connect(variant: str, folder: Path, request: pytest.FixtureRequest) -> Broker:
     clock = SystemClock()
     match variant:
         case "embedded in memory":
@@ -40,6 +43,10 @@ def _connect(variant: str, folder: Path) -> Broker:
             return connect_broker(f"embedded://{folder / 'broker.db'}", clock=clock)
         case "embedded behind a faultless FaultyBroker":
             return FaultyBroker(connect_broker("embedded:", clock=clock))
+        case "rabbitmq":
+            return connect_broker(request.getfixturevalue("rabbitmq_url"), clock=clock)
+        case "rabbitmq with quorum queues":
+            return connect_broker(request.getfixturevalue("rabbitmq_url") + "&queue_type=quorum", clock=clock)
         case _:
             return connect_broker(address(variant), clock=clock)
 

@@ -56,6 +56,13 @@ def test_the_readme_block_runs_on_postgresql(tmp_path: Path, fresh_postgresql_ur
     assert (ran.stdout, ran.stderr, ran.returncode) == ("receipt for o-1: 42.00\n", "", 0)
 
 
+def test_the_readme_block_runs_on_rabbitmq(tmp_path: Path, rabbitmq_url: str) -> None:
+    _, code = blocks("README.md")[0]
+    (tmp_path / "block.py").write_text(code, encoding="utf-8")
+    ran = run(tmp_path, sys.executable, "block.py", BROKER_URL=rabbitmq_url)
+    assert (ran.stdout, ran.stderr, ran.returncode) == ("receipt for o-1: 42.00\n", "", 0)
+
+
 @pytest.mark.parametrize("page", ["docs/writing.md", "docs/consuming.md"])
 def test_a_guides_code_runs_from_top_to_bottom(page: str, tmp_path: Path) -> None:
     (tmp_path / "guide.py").write_text("\n".join(code for _, code in blocks(page)), encoding="utf-8")

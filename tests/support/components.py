@@ -11,11 +11,12 @@ import subprocess
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import NoReturn
 
 import psycopg
 import pytest
 
-from tests.support import databases
+from tests.support import databases, rabbitmq
 
 ROOT = Path(__file__).parents[2]
 MISSING = "is not available:"
@@ -54,9 +55,13 @@ def address(name: str) -> str:
     """The component's URL; without one, the test is skipped, or fails where every component is required."""
     variable = f"POSTROAD_TEST_{name.upper()}_URL"
     url = os.environ.get(variable) or _services().get(variable)
-    if url:
-        return url
-    reason = f"{name} {MISSING} {_services().get(name, 'no such file in scripts/services.d')}"
+    if not url:
+        missing(name, _services().get(name, "no such file in scripts/services.d"))
+    return url
+
+
+def missing(name: str, why: str) -> NoReturn:
+    reason = f"{name} {MISSING} {why}"
     if os.environ.get("POSTROAD_REQUIRE_SERVICES") == "1":
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)
@@ -82,10 +87,15 @@ def _mariadb_version() -> str:
         return str(cursor.fetchone()[0])
 
 
+def _rabbitmq_version() -> str:
+    return str(rabbitmq.api(address("rabbitmq"), "/api/overview")["rabbitmq_version"])
+
+
 VERSIONS: dict[str, Callable[[], str]] = {
     "SQLite": lambda: sqlite3.sqlite_version,
     "PostgreSQL": _postgresql_version,
     "MariaDB": _mariadb_version,
+    "RabbitMQ": _rabbitmq_version,
 }
 
 

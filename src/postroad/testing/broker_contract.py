@@ -285,9 +285,18 @@ class BrokerContract:
         if not post.broker.features.delay:
             pytest.skip("declares no delay: the relay keeps the message until it is due")
         receiver = await post.subscribe()
-        due = datetime.now(UTC) + timedelta(seconds=0.15)
-        await post.send(post.message("k", "later", deliver_at=due), post.message("k", "x"))
-        assert await post.take_texts(receiver, 1) == "x"
+        for delay in (0.15, 1.5, 15.0):
+            due = datetime.now(UTC) + timedelta(seconds=delay)
+            await post.send(post.message("k", "later", deliver_at=due), post.message("k", "x"))
+            async with asyncio.timeout(self.patience):
+                taken = list(await receiver.receive())
+            if datetime.now(UTC) < due:
+                break
+            # Too slow to tell the one from the other: once more, with more time.
+            for delivery in (*taken, *await post.take(receiver, 2 - len(taken))):
+                await delivery.ack()
+        assert [delivery.data for delivery in taken] == [b"x"]
+        await taken[0].ack()
         (delivery,) = await post.take(receiver, 1)
         assert delivery.data == b"later"
         assert datetime.now(UTC) >= due
