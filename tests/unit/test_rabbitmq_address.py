@@ -75,6 +75,8 @@ def test_an_unreadable_port_is_told() -> None:
 
 
 def test_without_its_client_library_the_cure_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("postroad.brokers.rabbitmq")]:
+        monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pika", None)
     with pytest.raises(MissingExtra, match=r"pip install 'postroad\[rabbitmq\]'"):
         connect_broker("amqp://host/", clock=VirtualClock())

@@ -15,7 +15,7 @@ from postroad.errors import ConfigurationError, MissingExtra
 from postroad.redact import remember
 
 _ALIASES: Final = {"amqp": "rabbitmq", "amqps": "rabbitmq", "rabbitmqs": "rabbitmq"}
-_TO_COME: Final = {"rabbitmq": "RabbitMQ", "pubsub": "Google Pub/Sub", "gcp-pubsub": "Google Pub/Sub", "kafka": "Kafka"}
+_TO_COME: Final = {"pubsub": "Google Pub/Sub", "gcp-pubsub": "Google Pub/Sub", "kafka": "Kafka"}
 """What people try, and the README promises."""
 _NOT_ADAPTERS: Final = frozenset({"base"})
 

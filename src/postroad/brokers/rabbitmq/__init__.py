@@ -12,24 +12,13 @@ A retry of a second or more goes through a queue with a time to live and comes b
 its key wait here. The connections live in a thread of their own, so heartbeats go on while handlers keep the loop busy.
 """
 
-from typing import TYPE_CHECKING
-
+from postroad.brokers.rabbitmq.address import parse
+from postroad.brokers.rabbitmq.broker import RabbitBroker
 from postroad.clock import Clock
-from postroad.errors import MissingExtra
-
-if TYPE_CHECKING:
-    from postroad.brokers.rabbitmq.broker import RabbitBroker
 
 __all__ = ["connect"]
 
 
-def connect(url: str, *, clock: Clock) -> "RabbitBroker":
+def connect(url: str, *, clock: Clock) -> RabbitBroker:
     """Contacts nobody yet: connections are made when they are needed."""
-    try:
-        import pika  # noqa: F401
-    except ImportError:
-        raise MissingExtra("The RabbitMQ client pika", "rabbitmq") from None
-    from postroad.brokers.rabbitmq.address import parse
-    from postroad.brokers.rabbitmq.broker import RabbitBroker
-
     return RabbitBroker(parse(url), clock)
