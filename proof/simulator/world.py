@@ -188,7 +188,7 @@ class World:
         """Before, most faults would hit processes that have nothing to do."""
         self.fates.calm = True
         while not self.writer.begun:
-            await asyncio.sleep(_FIRST_LOOK)  # noqa: ASYNC110 — a look now and then will do
+            await self.post.process.clock.sleep(_FIRST_LOOK)
         self.fates.calm = False
 
     async def _storm(self) -> None:
