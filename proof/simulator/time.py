@@ -69,12 +69,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 return
 
     def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> Any:  # type: ignore[override]
-        call = _Call((callback, args, context or copy_context()))
+        call = _Call((callback, args, copy_context() if context is None else context))
         self._ready.append(call)
         return call
 
     def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> Any:  # type: ignore[override]
-        call = _Call((callback, args, context or copy_context()))
+        call = _Call((callback, args, copy_context() if context is None else context))
         # The number decides between alarms of the same moment.
         heapq.heappush(self._scheduled, (when, next(self._numbers), call))
         return call
