@@ -1,6 +1,7 @@
 """`python -m proof.simulator`: many seeds, or one of them step by step."""
 
 import argparse
+import gc
 import json
 import logging
 import os
@@ -9,8 +10,8 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from multiprocessing import Pool
 from pathlib import Path
 
 from rich.console import Console
@@ -24,6 +25,8 @@ from proof.simulator.world import LEAST_FAULTS, Outcome
 
 _CHUNK = 125
 """Seeds for which one database is made: making it costs as much as several of them."""
+_LONGEST_CHUNK = 600.0
+"""After so many seconds a process that was to run one must have died."""
 _SEEDS = 5_000
 
 
@@ -72,6 +75,8 @@ def _be_quiet() -> None:
 
 def run_chunk(store: str, seeds: range) -> list[Outcome]:
     _be_quiet()
+    # This process will end with them; to collect their garbage before would take longer than some of them.
+    gc.disable()
     with simulator(store) as one:
         return [one.run(seed) for seed in seeds]
 
@@ -82,9 +87,10 @@ def _outcomes(store: str, seeds: range, jobs: int) -> Iterator[Outcome]:
         for chunk in chunks:
             yield from run_chunk(store, chunk)
         return
-    with ProcessPoolExecutor(jobs) as pool:
-        for outcomes in pool.map(partial(run_chunk, store), chunks):
-            yield from outcomes
+    with Pool(jobs, maxtasksperchild=1) as pool:
+        done = pool.imap(partial(run_chunk, store), chunks)
+        for _ in chunks:
+            yield from done.next(_LONGEST_CHUNK)
 
 
 def _run_many(store: str, seeds: range, jobs: int, figures: Path | None) -> int:

@@ -1,7 +1,9 @@
 """The embedded broker as a server of its own, and the connections through which processes reach it."""
 
 import asyncio
+import sqlite3
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from postroad.brokers.base import (
@@ -17,6 +19,7 @@ from postroad.brokers.base import (
     Unavailable,
 )
 from postroad.brokers.embedded.broker import EmbeddedBroker
+from postroad.brokers.embedded.database import connect
 from postroad.brokers.embedded.receiver import EmbeddedReceiver
 from postroad.errors import BrokerUnavailable
 from postroad.message import Message
@@ -38,7 +41,9 @@ class Post:
         self.world = world
         self.away = False
         self.process = Process("broker")
+        self._context = self.process.context()
         self.broker = EmbeddedBroker(None, LoopClock())
+        self.broker._database._connection = _tables()
         self.taken: list[Message] = []
         """Everything it ever took, in that order."""
 
@@ -57,8 +62,21 @@ class Post:
             else:
                 answer.set_result(doing.result())
 
-        self.process.spawn(ask()).add_done_callback(pass_on)
+        asyncio.get_running_loop().create_task(ask(), context=self._context).add_done_callback(pass_on)
         return await answer
+
+    def clear(self) -> None:
+        """For the next world, which gets the same tables: making them, and planning anew, costs as much as some seeds'
+        messages do."""
+        tables = _tables()
+        for (table,) in tables.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+            tables.execute(f'DELETE FROM "{table}"')
+        self.broker._database._connection = None
+
+
+@cache
+def _tables() -> sqlite3.Connection:
+    return connect(None)
 
 
 class Line:

@@ -24,6 +24,7 @@ _name: ContextVar[str] = ContextVar("statement", default="")
 
 SHARDS: Final = 16
 """As many as two relays need to have several each; renewing more at every beat would be most of the work here."""
+_WATCHED_EVERY = 0.02
 _AS_IT_IS = frozenset({"COMMIT", "BEGIN", "BEGIN IMMEDIATE"})
 _UPKEEP = re.compile("BEGIN|worker|lease_|relays_alive|handler_|prun|read_due$|inbox_due$|outbox_unsent$")
 _WRITING = re.compile("INSERT INTO (booking|.postroad_outbox_add)|SAVEPOINT|RELEASE|ROLLBACK")
@@ -114,6 +115,7 @@ class Server(ABC):
         self.gone = asyncio.Event()
         self.links: dict[Link, None] = {}
         self.watchers: set[tuple[Process, Callable[[], None]]] = set()
+        self._telling = False
 
     @property
     def away(self) -> bool:
@@ -149,7 +151,14 @@ class Server(ABC):
         """What its driver says to one who wants to connect while it is away."""
 
     def committed(self) -> None:
+        """Who watches looks now and then, as the SQLite store does, and hears of several commits at once."""
+        if not self._telling:
+            self._telling = True
+            asyncio.get_running_loop().call_later(_WATCHED_EVERY, self._tell)
+
+    def _tell(self) -> None:
         """Wake-ups may get lost, as real ones do."""
+        self._telling = False
         for process, wake in sorted(self.watchers, key=lambda watcher: watcher[0].name):
             if process.alive and self.world.random.random() < 0.7:
                 wake()
@@ -198,13 +207,15 @@ class Link(ABC):
 
     async def _undisturbed(self, sql: str, is_commit: bool, work: Callable[[], Any]) -> Any:
         """The same, in short: most statements are such."""
-        await self.process.step_outside(self.server.world.fates.latency())
-        if self.server.away or not self.open:
+        latency = self.server.world.fates.latency()
+        if latency or not self.process.may_go_on():
+            await self.process.step_outside(latency)
+        if not self.open or self.server.away:
             self._suffer("", before=True)
         result = await self.perform(sql, work)
         if is_commit and self._carries:
             self.server.committed()
-        if self.server.away or not self.open:
+        if not self.open or self.server.away:
             self._suffer("", before=False)
         return result
 

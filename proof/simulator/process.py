@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, NoReturn
 
-from proof.simulator.time import LoopClock, others_wait
+from proof.simulator.time import LoopClock, make_way, others_wait
 
 _FEW = 32
 current: ContextVar["Process | None"] = ContextVar("process", default=None)
@@ -28,10 +28,13 @@ class Process:
         """Somebody may want to see how it stood."""
         self._frozen_until = 0.0
 
-    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    def context(self) -> Context:
         context = copy_context()
         context.run(current.set, self)
-        return asyncio.get_running_loop().create_task(work, context=context)
+        return context
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        return asyncio.get_running_loop().create_task(work, context=self.context())
 
     def freeze(self, seconds: float) -> None:
         """As SIGSTOP does, until SIGCONT."""
@@ -39,11 +42,17 @@ class Process:
         for act in tuple(self.at_freezing.values()):
             act(seconds)
 
+    def may_go_on(self) -> bool:
+        """At once: it is alive and not frozen, and nobody else is waiting."""
+        return self.alive and not others_wait() and self._frozen_until <= self.clock.monotonic()
+
     async def step_outside(self, seconds: float = 0.0) -> None:
         """Before anything that others could see: takes its time, and never happens in a dead process."""
         # Making way where nobody waits would only cost time.
-        if seconds or others_wait():
+        if seconds:
             await asyncio.sleep(seconds)
+        elif others_wait():
+            await make_way()
         while self.alive and self._frozen_until and (frozen := self._frozen_until - self.clock.monotonic()) > 0:
             await self.clock.sleep(frozen)
         self.require_life()

@@ -16,23 +16,24 @@ from proof.simulator.sqlite import SQLiteFile
 from proof.simulator.workload import TABLES
 from proof.simulator.world import Outcome, World
 
+_SEEDS_TO_COLLECT = 200
+"""Each leaves less than a megabyte behind."""
+
 
 class Simulator:
     def __init__(self, database: Database) -> None:
         self._database = database
-        # What is here to stay need not be searched for garbage after every seed.
-        gc.freeze()
+        self._seeds = 0
 
     def run(
         self, seed: int, *, only: Container[int] | None = None, tracing: bool = False, coverage: Coverage | None = None
     ) -> Outcome:
-        # Collected in between, or its moment would depend on what ran before.
-        gc.disable()
         try:
             return World(seed, self._database, only=only, tracing=tracing, coverage=coverage).run()
         finally:
-            gc.collect()
-            gc.enable()
+            self._seeds += 1
+            if self._seeds % _SEEDS_TO_COLLECT == 0:
+                gc.collect()
 
 
 @contextmanager
@@ -45,15 +46,37 @@ def fewer_shards() -> Iterator[None]:
 
 
 @contextmanager
+def garbage_kept() -> Iterator[None]:
+    """But in between: else the moment of its collection would depend on what ran before."""
+    collecting = gc.isenabled()
+    gc.collect()
+    # What is here to stay need not be searched.
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.unfreeze()
+            gc.enable()
+
+
+@contextmanager
 def simulator(store: str = "sqlite") -> Iterator[Simulator]:
+    with fewer_shards(), garbage_kept(), database(store) as made:
+        yield Simulator(made)
+
+
+@contextmanager
+def database(store: str) -> Iterator[Database]:
     if store == "postgresql":
         from proof.simulator.postgresql import fresh_database  # needs the driver
 
-        with fewer_shards(), fresh_database(os.environ["POSTROAD_TEST_POSTGRESQL_URL"], TABLES) as database:
-            yield Simulator(database)
+        with fresh_database(os.environ["POSTROAD_TEST_POSTGRESQL_URL"], TABLES) as made:
+            yield made
         return
     # In memory where the machine offers it: nothing here needs to survive.
     shared_memory = "/dev/shm"
     place = shared_memory if os.access(shared_memory, os.W_OK) else None
-    with fewer_shards(), tempfile.TemporaryDirectory(dir=place) as folder:
-        yield Simulator(SQLiteFile(Path(folder) / "simulated.sqlite", TABLES))
+    with tempfile.TemporaryDirectory(dir=place) as folder:
+        yield SQLiteFile(Path(folder) / "simulated.sqlite", TABLES)

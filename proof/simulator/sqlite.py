@@ -3,15 +3,17 @@
 import asyncio
 import sqlite3
 from collections import deque, namedtuple
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sqlalchemy import Connection as SQLAlchemyConnection
 from sqlalchemy import event, make_url
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.util import await_only, greenlet_spawn
 
 from postroad.stores.base import Result, Store
 from postroad.stores.sqlite import driver
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from proof.simulator.world import World
 
 
+_MANY = 1_000
+
+
 class SQLiteFile(Database):
     """The file, and connections to it that are used again: a new one would read the schema and plan anew."""
 
@@ -32,6 +37,8 @@ class SQLiteFile(Database):
         super().__init__([_open_store() for _ in range(4)])
         self._path, template = path, path.with_suffix(".template")
         self.clock = LoopClock()
+        self._moments: dict[float, str] = {}
+        """As they were written: many statements are of the same moment."""
         self._admin = sqlite3.connect(path, isolation_level=None)
         self._admin.execute("PRAGMA synchronous = OFF")
         self._admin.execute("VACUUM INTO ?", (str(template),))
@@ -53,7 +60,12 @@ class SQLiteFile(Database):
         return connection
 
     def _in(self, seconds: float = 0.0) -> str:
-        return _written(self.clock.now() + timedelta(seconds=seconds))
+        moment = self.clock.monotonic() + seconds
+        if moment not in self._moments:
+            if len(self._moments) > _MANY:
+                self._moments.clear()
+            self._moments[moment] = _written(BEGINNING + timedelta(seconds=moment))
+        return self._moments[moment]
 
     def ask(self, sql: str) -> list[Any]:
         return self._admin.execute(sql).fetchall()
@@ -258,12 +270,20 @@ class SimulatedSQLite(driver.SQLite):
     async def execute(
         self, connection: Any, statement: str, /, outbox: OutboxTable | None = None, **values: Any
     ) -> Result:
+        sql, adapted = self.sql(statement, outbox), {name: self.adapt(value) for name, value in values.items()}
+        link = connection if isinstance(connection, Connection) else _beneath(connection)
         with named(statement):
-            if not isinstance(connection, Connection):
-                return await super().execute(connection, statement, outbox, **values)
-            sql, adapted = self.sql(statement, outbox), {name: self.adapt(value) for name, value in values.items()}
-            fetched = await connection.statement(sql, lambda: connection.run(sql, adapted))
-            return Result(_named(fetched), fetched.rowcount)
+            try:
+                fetched = await link.statement(sql, lambda: link.run(sql, adapted))
+            except sqlite3.Error as error:
+                if link is connection:
+                    raise
+                # SQLAlchemy has to know, and says it in its own words.
+                await greenlet_spawn(
+                    connection.sync_connection._handle_dbapi_exception, error, sql, adapted, None, None
+                )
+                raise
+        return Result(_named(fetched), fetched.rowcount)
 
     def list_in(self, values: list[Any]) -> object:
         # Hundreds of shards, the same ones each time.
@@ -273,34 +293,20 @@ class SimulatedSQLite(driver.SQLite):
     def _as_list(self, values: tuple[Any, ...]) -> object:
         return super().list_in(list(values))
 
-    read, change = Store.read, Store.change  # on this way, and not on one of their own
+    change = Store.change  # on this way, and not on one of its own
+
+    async def read(self, statement: str, /, outbox: OutboxTable | None = None, **values: Any) -> Result:
+        """One round trip, as it is one call in the store."""
+        async with _Straight(self, "") as connection:
+            return await self.execute(connection, statement, outbox, **values)
 
     # Sessions go through SQLAlchemy, whose adapter is most of what a step costs; what needs none does without.
 
     def transaction(self) -> Any:
-        return self._straight("BEGIN IMMEDIATE")
+        return _Straight(self, "BEGIN IMMEDIATE")
 
     def reading(self) -> Any:
-        return self._straight("BEGIN")
-
-    @asynccontextmanager
-    async def _straight(self, begin: str) -> AsyncIterator["Connection"]:
-        process = current.get()
-        assert process is not None
-        try:
-            connection = process.idle.pop() if process.idle else await self.reach(process)
-            try:
-                await connection.statement(begin, lambda: connection.raw.execute(begin))
-                yield connection
-                if begin == "BEGIN IMMEDIATE":
-                    await connection.commit()
-            finally:
-                connection.roll_back()
-                if connection.open:
-                    process.idle.append(connection)
-        except sqlite3.Error as error:
-            with self.translating():
-                raise DBAPIError(None, None, error) from error
+        return _Straight(self, "BEGIN")
 
     async def reach(self, process: Process) -> "Connection":
         await process.step_outside()
@@ -311,6 +317,65 @@ class SimulatedSQLite(driver.SQLite):
     async def watch(self, channel: str, wake: Callable[[], None], but_from: str = "") -> None:
         await self.server.watch(wake)
         raise self.translate(self.server.unreachable())
+
+
+class _Straight:
+    """A transaction, or none, on a connection of the process at work, past SQLAlchemy."""
+
+    __slots__ = ("_begin", "_connection", "_process", "_store")
+
+    def __init__(self, store: SimulatedSQLite, begin: str) -> None:
+        self._store, self._begin = store, begin
+
+    async def __aenter__(self) -> Connection:
+        process = current.get()
+        assert process is not None
+        self._process = process
+        try:
+            self._connection = process.idle.pop() if process.idle else await self._store.reach(process)
+        except sqlite3.Error as error:
+            raise self._translated(error) from error
+        link = self._connection
+        try:
+            if self._begin:
+                await link.statement(self._begin, lambda: link.raw.execute(self._begin))
+        except BaseException as error:
+            self._done()
+            if isinstance(error, sqlite3.Error):
+                raise self._translated(error) from error
+            raise
+        return link
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            if error is None and self._begin == "BEGIN IMMEDIATE":
+                await self._connection.commit()
+        except sqlite3.Error as refused:
+            raise self._translated(refused) from refused
+        finally:
+            self._done()
+        if isinstance(error, sqlite3.Error):
+            raise self._translated(error) from error
+
+    def _done(self) -> None:
+        self._connection.roll_back()
+        if self._connection.open:
+            self._process.idle.append(self._connection)
+
+    def _translated(self, error: sqlite3.Error) -> Exception:
+        try:
+            with self._store.translating():
+                raise DBAPIError(None, None, error) from error
+        except Exception as translated:
+            return translated
+
+
+def _beneath(connection: AsyncConnection) -> Connection:
+    """The link that SQLAlchemy's connection stands for."""
+    assert connection.sync_connection is not None
+    link = connection.sync_connection.connection.driver_connection
+    assert isinstance(link, Connection)
+    return link
 
 
 def _named(fetched: Fetched) -> list[Any]:
@@ -329,6 +394,18 @@ def _open_store() -> SimulatedSQLite:
     """Its connections go to the server that `store.server` names, in the name of the process that asks."""
     made = driver.open(make_url("sqlite:////simulated"), LoopClock())
     store = SimulatedSQLite(made.url, made._engine, made.clock)
+
+    # What the driver does at this point takes SQLAlchemy as long as a statement.
+    made._engine.sync_engine.dispatch.begin.clear()
+
+    @event.listens_for(made._engine.sync_engine, "begin")
+    def begin(connection: SQLAlchemyConnection) -> None:
+        link: Connection = connection.connection.driver_connection  # type: ignore[assignment]
+        sql = "BEGIN" if connection.get_execution_options().get("postroad_read_only") else "BEGIN IMMEDIATE"
+        try:
+            await_only(link.statement(sql, lambda: link.raw.execute(sql)))
+        except sqlite3.Error as error:
+            connection._handle_dbapi_exception(error, sql, None, None, None)
 
     @event.listens_for(made._engine.sync_engine, "do_connect")
     def connect(dialect: object, record: object, args: object, parameters: dict[str, Any]) -> None:

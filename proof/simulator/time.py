@@ -2,10 +2,11 @@
 
 import asyncio
 import heapq
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Generator
 from contextvars import Context, copy_context
 from datetime import UTC, datetime, timedelta
 from itertools import count
+from types import coroutine
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
@@ -27,8 +28,8 @@ class _Call(list[Any]):
         return not self
 
 
-class VirtualLoop(asyncio.SelectorEventLoop):
-    """Where a loop would wait for sockets, time jumps to the next alarm."""
+class VirtualLoop(asyncio.BaseEventLoop):
+    """Where a loop would wait for sockets, time jumps to the next alarm. There are no sockets."""
 
     _ready: Any
     _scheduled: Any
@@ -46,30 +47,34 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return bool(self._ready) or bool(self._scheduled and self._scheduled[0][0] <= self._elapsed)
 
     def _run_once(self) -> None:
+        """Until somebody says stop: thousands of turns, and to be called for each of them costs as much as some do."""
         ready, scheduled = self._ready, self._scheduled
-        while scheduled and not scheduled[0][2]:
-            heapq.heappop(scheduled)
-        if not ready and not self._stopping:
-            if not scheduled:
-                raise Stuck("no alarm is set, and nothing is left to do")
-            self._elapsed = max(self._elapsed, scheduled[0][0])
-        while scheduled and scheduled[0][0] <= self._elapsed:
-            ready.append(heapq.heappop(scheduled)[2])
-        for _ in range(len(ready)):
-            if call := ready.popleft():
-                callback, args, context = call
-                try:
-                    context.run(callback, *args)
-                except Exception as error:
-                    self.call_exception_handler({"message": f"{callback!r} failed", "exception": error})
+        while True:
+            while scheduled and not scheduled[0][2]:
+                heapq.heappop(scheduled)
+            if not ready and not self._stopping:
+                if not scheduled:
+                    raise Stuck("no alarm is set, and nothing is left to do")
+                self._elapsed = max(self._elapsed, scheduled[0][0])
+            while scheduled and scheduled[0][0] <= self._elapsed:
+                ready.append(heapq.heappop(scheduled)[2])
+            for _ in range(len(ready)):
+                if call := ready.popleft():
+                    callback, args, context = call
+                    try:
+                        context.run(callback, *args)
+                    except Exception as error:
+                        self.call_exception_handler({"message": f"{callback!r} failed", "exception": error})
+            if self._stopping:
+                return
 
     def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> Any:  # type: ignore[override]
-        call = _Call((callback, args, context or copy_context()))
+        call = _Call((callback, args, copy_context() if context is None else context))
         self._ready.append(call)
         return call
 
     def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> Any:  # type: ignore[override]
-        call = _Call((callback, args, context or copy_context()))
+        call = _Call((callback, args, copy_context() if context is None else context))
         # The number decides between alarms of the same moment.
         heapq.heappush(self._scheduled, (when, next(self._numbers), call))
         return call
@@ -84,9 +89,14 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 def others_wait() -> bool:
     """Whether anybody but the task at work could do something in this moment."""
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, VirtualLoop)
+    loop: VirtualLoop = asyncio.get_running_loop()  # type: ignore[assignment]
     return loop.others_wait()
+
+
+@coroutine
+def make_way() -> Generator[None, None, None]:
+    """As `asyncio.sleep(0)`, at less expense: it happens hundreds of times in every seed."""
+    yield
 
 
 class LoopClock:

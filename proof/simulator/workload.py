@@ -27,6 +27,8 @@ TABLES = (
     "CREATE TABLE effect (n INTEGER PRIMARY KEY AUTOINCREMENT, consumer_group TEXT, event_id TEXT, account TEXT,"
     " version INTEGER)",
 )
+_BOOK = text("INSERT INTO booking VALUES (:id, :name, :account)")
+_NOTE = text("INSERT INTO effect (consumer_group, event_id, account, version) VALUES (:group, :id, :account, :v)")
 ACCOUNTS = ("ada", "bob", "cy")
 TRANSACTIONS, MANY_TRANSACTIONS = 3, 6
 
@@ -56,6 +58,10 @@ class Writer:
         self._transactions = TRANSACTIONS if world.coverage is None else MANY_TRANSACTIONS
         self._done = 0
         """Transactions that are over, one way or the other; the next life goes on from here."""
+
+    @property
+    def begun(self) -> bool:
+        return self._done > 0
 
     @property
     def finished(self) -> bool:
@@ -100,14 +106,14 @@ class Writer:
         bulk = "x" * 70_000 if self._world.busy and name.endswith(".1") else ""
         added = outbox.add(session, Made(account, name, unwelcome, bulk), idempotency_key=name)
         await session.execute(
-            text("INSERT INTO booking VALUES (:id, :name, :account)"),
+            _BOOK,
             {"id": str(added.id), "name": name, "account": account},
         )
 
 
 async def note(session: AsyncSession, group: str, message: Message) -> None:
     await session.execute(
-        text("INSERT INTO effect (consumer_group, event_id, account, version) VALUES (:group, :id, :account, :v)"),
+        _NOTE,
         {"group": group, "id": str(message.id), "account": message.ordering_key, "v": message.version},
     )
 

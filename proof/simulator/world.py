@@ -41,6 +41,7 @@ _TAKEN_OVER = "UPDATE postroad_inbox SET epoch = epoch + 1 WHERE status = 0 AND 
 _LONGEST_STORM = 600.0
 _LONG_LOOK = 30.0
 _LONGEST_CALM = 400.0
+_FIRST_LOOK = 0.02
 _CALM_LOOK = 0.2
 TOPOLOGY = Topology(
     ("sim.booking.events", "sim.note.events"),
@@ -162,6 +163,8 @@ class World:
         await self.post.do(lambda: self.post.broker.apply(TOPOLOGY))
         slots = [asyncio.create_task(self._keep_up(name, index)) for index, name in enumerate(("north", "south"))]
         slots.append(asyncio.create_task(self._keep_writing()))
+        if self.coverage is None:
+            await self._until_something_is_written()
         if self.busy:
             slots.append(asyncio.create_task(self._keep_visiting()))
             slots.append(asyncio.create_task(self.stranger.run()))
@@ -176,10 +179,17 @@ class World:
             await asyncio.wait([weather, *slots])
             self.post.process.kill()
             await self.post.process.buried()
-            self.post.broker._database._disconnect()
+            self.post.clear()
         outcome.events = self._database.ask("SELECT count(*) FROM booking")[0][0]
         outcome.sent = len(self.post.taken)
         outcome.violations += [*self.fallen, *violations(self._database.ask, self.post.taken, self.visitor.handed)]
+
+    async def _until_something_is_written(self) -> None:
+        """Before, most faults would hit processes that have nothing to do."""
+        self.fates.calm = True
+        while not self.writer.begun:
+            await self.post.process.clock.sleep(_FIRST_LOOK)
+        self.fates.calm = False
 
     async def _storm(self) -> None:
         """Until all is written and enough went wrong."""

@@ -112,4 +112,4 @@ def fitting(text: str, limit: int = LONGEST_REASON) -> str:
     """What others told us, as a column and a log line can hold it."""
     if len(text) > limit:
         text = text[: limit - 1] + "…"
-    return "".join(c if c.isprintable() else " " for c in text)
+    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)

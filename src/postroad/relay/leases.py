@@ -56,10 +56,11 @@ class ShardLeases:
             held = await self._held(connection)
             share = math.ceil(SHARDS / max(1, await self._relays_alive(connection)))
             if len(held) > share:
-                await self._run(connection, "lease_release", token=self.token, shards=sorted(held)[share:])
-            elif len(held) < share:
-                await self._take(connection, share - len(held))
-            held = await self._held(connection)
+                given_back = sorted(held)[share:]
+                await self._run(connection, "lease_release", token=self.token, shards=given_back)
+                held = {shard: epoch for shard, epoch in held.items() if shard not in given_back}
+            elif len(held) < share and await self._take(connection, share - len(held)):
+                held = await self._held(connection)
         # Only now: what a failed commit would have given us is not ours.
         self._epochs = held
         self._renewed(asked_at)
@@ -118,10 +119,12 @@ class ShardLeases:
     async def _relays_alive(self, connection: AsyncConnection) -> int:
         return int((await self._run(connection, "relays_alive", ttl=self._ttl)).rows[0].alive)
 
-    async def _take(self, connection: AsyncConnection, most: int) -> None:
+    async def _take(self, connection: AsyncConnection, most: int) -> bool:
+        """Whether anything was free."""
         free = [row.shard for row in (await self._run(connection, "lease_free", most=most)).rows]
         if free:
             await self._run(connection, "lease_take", shards=free, token=self.token, owner=self._name, ttl=self._ttl)
+        return bool(free)
 
     async def _run(self, connection: AsyncConnection, statement: str, **values: Any) -> Result:
         return await self._store.execute(connection, statement, outbox_name=self._outbox.name, **values)

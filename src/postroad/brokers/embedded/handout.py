@@ -66,11 +66,8 @@ def extend(connection: sqlite3.Connection, now: int, *, receivers: Sequence[int]
 def anything(connection: sqlite3.Connection, now: int, *, subscription: int, receiver: int) -> HandOut | None:
     """A look without the write lock: None if there may be something to take, else when to look again."""
     names = {"subscription": subscription, "receiver": receiver, "now": now, "after": -1}
-    ready = connection.execute(SQL["next_ready"], names).fetchone()[0]
-    expiry = connection.execute(SQL["next_expiry"], names).fetchone()[0]
-    if any(moment is not None and moment <= now for moment in (ready, expiry)):
-        return None
-    return HandOut(receiver, (), min((m for m in (ready, expiry) if m is not None), default=None))
+    wake_at = _next(connection, names)
+    return None if wake_at is not None and wake_at <= now else HandOut(receiver, (), wake_at)
 
 
 def take(connection: sqlite3.Connection, now: int, *, subscription: int, receiver: int, room: Room) -> HandOut:
@@ -84,9 +81,13 @@ def take(connection: sqlite3.Connection, now: int, *, subscription: int, receive
     connection.executemany(SQL["hold"], [(receiver, subscription, message) for message, _, _ in chosen])
     rows = connection.execute(SQL["contents"], names | {"messages": _encode([c[0] for c in chosen]).decode()})
     taken = [Taken(*row) for row in rows.fetchall()]
-    ready = connection.execute(SQL["next_ready"], names | {"after": now}).fetchone()[0]
-    expiry = connection.execute(SQL["next_expiry"], names).fetchone()[0]
-    return HandOut(receiver, taken, min((m for m in (ready, expiry) if m is not None), default=None))
+    return HandOut(receiver, taken, _next(connection, names | {"after": now}))
+
+
+def _next(connection: sqlite3.Connection, names: dict[str, int]) -> int | None:
+    """When something becomes ready or a lease runs out, whichever is first."""
+    moments = connection.execute(SQL["next"], names).fetchone()
+    return min((moment for moment in moments if moment is not None), default=None)
 
 
 def _choose(connection: sqlite3.Connection, names: dict[str, int], room: Room) -> list[Candidate]:

@@ -19,13 +19,13 @@ _log: Final = logging.getLogger(__name__)
 
 class Leases:
     """In a file, a thread with a connection of its own extends them: a handler that blocks the event loop, or
-    keeps the processor busy, must not lose its messages to somebody else. In memory, tasks do.
+    keeps the processor busy, must not lose its messages to somebody else. In memory, a task for each deadline does.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._deadlines: dict[int, float] = {}
-        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._tasks: dict[float, asyncio.Task[None]] = {}
         self._thread: threading.Thread | None = None
         self._changed = threading.Event()
         self._stopped = False
@@ -34,7 +34,8 @@ class Leases:
         # A new dict each time: the thread may be going through the old one.
         self._deadlines = {**self._deadlines, receiver: deadline}
         if self._database.path is None:
-            self._tasks[receiver] = asyncio.create_task(self._keep_in_memory(receiver, deadline))
+            if not self._is_kept(deadline):
+                self._tasks[deadline] = asyncio.create_task(self._keep_in_memory(deadline))
             return
         self._changed.set()
         if self._thread is None:
@@ -42,9 +43,17 @@ class Leases:
             self._thread.start()
 
     def drop(self, receiver: int) -> None:
-        self._deadlines = {kept: deadline for kept, deadline in self._deadlines.items() if kept != receiver}
-        if task := self._tasks.pop(receiver, None):
+        if receiver not in self._deadlines:
+            return
+        deadline = self._deadlines[receiver]
+        self._deadlines = {kept: own for kept, own in self._deadlines.items() if kept != receiver}
+        if deadline not in self._deadlines.values() and (task := self._tasks.pop(deadline, None)):
             task.cancel()
+
+    def _is_kept(self, deadline: float) -> bool:
+        """By a task of this event loop: one of a loop that has ended keeps nothing any more."""
+        task = self._tasks.get(deadline)
+        return task is not None and not task.done() and task.get_loop() is asyncio.get_running_loop()
 
     async def extend(self) -> int:
         """The number of leases that were still there and now last a full deadline again."""
@@ -62,10 +71,10 @@ class Leases:
         work = partial(extend, receivers=receivers)
         return await self._database.write(work, durable=False, wakes=nobody)
 
-    async def _keep_in_memory(self, receiver: int, deadline: float) -> None:
+    async def _keep_in_memory(self, deadline: float) -> None:
         while True:
             await self._database.clock.sleep(deadline / _PER_DEADLINE)
-            await self._extend([receiver])
+            await self._extend([receiver for receiver, own in self._deadlines.items() if own == deadline])
 
     def _keep_in_file(self) -> None:
         with ExitStack() as stack:

@@ -42,11 +42,9 @@ WHERE id = :receiver;
 -- name: expired
 SELECT id FROM receiver WHERE subscription = :subscription AND expires_at <= :now AND id <> :receiver;
 
--- name: next_ready
-SELECT min(ready_at) FROM delivery WHERE subscription = :subscription AND ready_at > :after;
-
--- name: next_expiry
-SELECT min(expires_at) FROM receiver WHERE subscription = :subscription AND id <> :receiver;
+-- name: next
+SELECT (SELECT min(ready_at) FROM delivery WHERE subscription = :subscription AND ready_at > :after),
+       (SELECT min(expires_at) FROM receiver WHERE subscription = :subscription AND id <> :receiver);
 
 -- name: heads
 -- A key of which another receiver still holds something must wait for that receiver: two never share a key.

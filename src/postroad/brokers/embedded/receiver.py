@@ -169,29 +169,31 @@ class EmbeddedReceiver:
             self._leases.keep(id, self.found.subscription.ack_deadline)
 
     async def _fetched(self) -> tuple[list[EmbeddedDelivery], int | None]:
-        # A task of its own, because what it fetches is leased to us: if the caller is cancelled meanwhile,
-        # the next call must return it.
         if self._fetching is None:
             self._wake.clear()
-            self._fetching = asyncio.create_task(self._fetch())
-        fetching = self._fetching
+            look = partial(anything, subscription=self.found.id, receiver=self._id)
+            nothing = await self._database.read(look)
+            if nothing is not None:
+                return [], nothing.wake_at
+            if self._closed:
+                return [], None
+        # A task of its own, because what it fetches is leased to us: if the caller is cancelled meanwhile,
+        # the next call must return it.
+        fetching = self._fetching = self._fetching or asyncio.create_task(self._fetch())
         await asyncio.wait((fetching,))
         self._fetching = None
         return fetching.result()
 
     async def _fetch(self) -> tuple[list[EmbeddedDelivery], int | None]:
-        look = partial(anything, subscription=self.found.id, receiver=self._id)
-        handed = await self._database.read(look)
-        if handed is None:
-            room = Room(
-                messages=self._flow.messages - self._messages,
-                bytes=self._flow.bytes - self._bytes,
-                empty_handed=not self._messages,
-            )
-            work = partial(take, subscription=self.found.id, receiver=self._id, room=room)
-            handed = await self._database.write(work, durable=False, wakes=nobody)
-            if handed.receiver != self._id:
-                self._become(handed.receiver)
+        room = Room(
+            messages=self._flow.messages - self._messages,
+            bytes=self._flow.bytes - self._bytes,
+            empty_handed=not self._messages,
+        )
+        work = partial(take, subscription=self.found.id, receiver=self._id, room=room)
+        handed = await self._database.write(work, durable=False, wakes=nobody)
+        if handed.receiver != self._id:
+            self._become(handed.receiver)
         deliveries = [EmbeddedDelivery(self, self._id, taken) for taken in handed.taken]
         self._messages += len(deliveries)
         self._bytes += sum(delivery.size for delivery in deliveries)
