@@ -14,10 +14,14 @@ _SCHEMES: Final = ("amqp:", "amqps:", "rabbitmq:", "rabbitmqs:")
 def with_layout(url: str | None, payment_time: timedelta) -> str | None:
     """The time orders have is the delay queue's time to live, so another time needs a layout of its own."""
     url = url or os.environ.get("BROKER_URL")
-    if url is None or not url.startswith(_SCHEMES) or "layout=" in url:
+    if url is None or not is_rabbitmq(url) or "layout=" in url:
         return url
     path = layout_for(payment_time)
     return f"{url}{'&' if '?' in url else '?'}layout={path}"
+
+
+def is_rabbitmq(url: str) -> bool:
+    return url.startswith(_SCHEMES)
 
 
 def layout_for(payment_time: timedelta) -> Path:

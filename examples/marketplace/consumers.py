@@ -56,9 +56,7 @@ class Consumers:
         self._listen(OrderStatusChanged, STATUS_SYNC, self.sync_status)
         self._listen(OrderTimeout, TIMEOUT, self.close_overdue)
 
-    def _listen(
-        self, event_class: type[E], queue: Queue, handle: Callable[[E, AsyncSession], Awaitable[None]]
-    ) -> None:
+    def _listen(self, event_class: type[E], queue: Queue, handle: Callable[[E, AsyncSession], Awaitable[None]]) -> None:
         async def consume(event: E, session: AsyncSession) -> None:
             about = facts(event, queue)
             if not await consume_log.record(session, event, queue.consumer, self._now()):

@@ -20,16 +20,16 @@ async def open_account(session: AsyncSession, buyer_id: int) -> None:
     """So that there is a row to lock; most buyers have one already."""
     if await session.scalar(select(buyer_credit.c.buyer_id).where(buyer_credit.c.buyer_id == buyer_id)) is None:
         clean = {"completed": 0, "cancelled": 0, "timed_out": 0, "score": FULL}
-        ignoring = insert(buyer_credit).prefix_with("IGNORE", dialect="mysql").prefix_with("OR IGNORE", dialect="sqlite")
+        ignoring = (
+            insert(buyer_credit).prefix_with("IGNORE", dialect="mysql").prefix_with("OR IGNORE", dialect="sqlite")
+        )
         await session.execute(ignoring.values(buyer_id=buyer_id, **clean))
 
 
 async def recalculate(session: AsyncSession, buyer_id: int) -> None:
     await open_account(session, buyer_id)
     # Locked before counting: of two orders that end at the same time, the second must count the first.
-    await session.execute(
-        select(buyer_credit.c.buyer_id).where(buyer_credit.c.buyer_id == buyer_id).with_for_update()
-    )
+    await session.execute(select(buyer_credit.c.buyer_id).where(buyer_credit.c.buyer_id == buyer_id).with_for_update())
     timed_out = orders.c.cancel_reason == "timeout"
     counted = await session.execute(
         select(

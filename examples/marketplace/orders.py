@@ -3,9 +3,9 @@
     pending ──pay──▶ paid ──ship──▶ shipped ──complete──▶ completed
        └──cancel, time-out──▶ cancelled
 
-Each step is one conditional UPDATE: it counts only if it changed exactly one row. Whoever comes second, be it a payment, a
-time-out message or the sweep, finds no row to change, and has no effect. The product is reserved by the order's own
-transaction (on_sale → sold), never by an event: that is what keeps two buyers apart.
+Each step is one conditional UPDATE: it counts only if it changed exactly one row. Whoever comes second, be it a
+payment, a time-out message or the sweep, finds no row to change, and has no effect. The product is reserved by the
+order's own transaction (on_sale → sold), never by an event: that is what keeps two buyers apart.
 """
 
 from collections.abc import Callable
@@ -131,9 +131,7 @@ class Orders:
         return order
 
     async def cancel(self, session: AsyncSession, buyer_id: int, order_id: int) -> RowMapping:
-        order = await self._advance(
-            session, order_id, OrderStatus.CANCELLED, buyer_id=buyer_id, cancel_reason=BY_BUYER
-        )
+        order = await self._advance(session, order_id, OrderStatus.CANCELLED, buyer_id=buyer_id, cancel_reason=BY_BUYER)
         await self._release(session, order)
         return order
 

@@ -1,0 +1,101 @@
+"""What the page shows: products, orders, and each event from the outbox to its consumer."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy import String, cast, literal_column, select
+
+from examples.marketplace import catalog
+from examples.marketplace.events import TOPIC
+from examples.marketplace.schema import event_consume_log, outbox_events
+from examples.marketplace.shop import Shop
+from postroad.errors import PostroadError
+
+_LOOK_EVERY: Final = 0.3
+_EVENTS: Final = 40
+_HEARTBEAT_LOOKS: Final = 30
+# Two of the columns that adopting the table has added.
+_DELIVER_AT: Final = literal_column("outbox_events.deliver_at")
+_LAST_ERROR: Final = literal_column("outbox_events.last_error")
+
+
+async def changes(shop: Shop) -> AsyncIterator[str]:
+    """A picture whenever it differs from the one before. A closed page ends it: the server cancels us."""
+    before, idle = "", 0
+    while True:
+        now = json.dumps(await picture(shop), default=str, ensure_ascii=False)
+        idle += 1
+        if now != before:
+            before, idle = now, 0
+            yield f"data: {now}\n\n"
+        elif idle >= _HEARTBEAT_LOOKS:
+            # Without a word now and then, a proxy would take the line for dead.
+            idle = 0
+            yield ": still here\n\n"
+        await asyncio.sleep(_LOOK_EVERY)
+
+
+async def picture(shop: Shop) -> dict[str, Any]:
+    async with shop.road.store.reading() as connection:
+        products = [dict(row) for row in await catalog.all_products(connection, 24)]
+        orders = [dict(row) for row in await catalog.latest_orders(connection, 24)]
+        buyers = {order["buyer_id"] for order in orders}
+        credits = [await catalog.credit_of(connection, buyer) for buyer in sorted(buyers)]
+        events = [dict(row) for row in (await connection.execute(_recent())).mappings()]
+    for order in orders:
+        order["pay_before"] = order["create_time"] + shop.orders.payment_time
+    return {
+        "products": [_plain(row) for row in products],
+        "orders": [_plain(row) for row in orders],
+        "credits": credits,
+        "events": [_plain(row) for row in events],
+        "dead": await _dead(shop),
+        "payment_seconds": shop.settings.payment_time.total_seconds(),
+        "database": shop.road.store.address,
+        "broker": shop.road.broker.address,
+    }
+
+
+async def _dead(shop: Shop) -> list[dict[str, Any]]:
+    try:
+        letters = await shop.road.broker.dead_letters(TOPIC, limit=10)
+    except PostroadError:
+        return []  # the broker is away; the events that wait for it show that
+    return [
+        {
+            "id": letter.id,
+            "event_id": letter.attributes.get("event_id", ""),
+            "event_type": letter.attributes.get("event_type", ""),
+            "reason": letter.reason,
+        }
+        for letter in letters
+    ]
+
+
+def _recent() -> Any:
+    sent, log = outbox_events, event_consume_log
+    return (
+        select(
+            sent.c.id,
+            sent.c.event_id,
+            sent.c.event_type,
+            sent.c.aggregate_id,
+            sent.c.status,
+            sent.c.retry_count,
+            # Postroad writes these columns too, in its own way: as text they are the same everywhere.
+            cast(sent.c.create_time, String(40)).label("create_time"),
+            cast(_DELIVER_AT, String(40)).label("deliver_at"),
+            _LAST_ERROR.label("last_error"),
+            log.c.consumer,
+        )
+        .outerjoin(log, log.c.event_id == sent.c.event_id)
+        .order_by(sent.c.id.desc())
+        .limit(_EVENTS)
+    )
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in row.items()}
