@@ -7,7 +7,7 @@ import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import Depends, FastAPI, Header, Response
 from fastapi.responses import FileResponse, StreamingResponse
@@ -23,6 +23,7 @@ from postroad.operations import dead_page, find_dead, retry_dead
 _PAGE: Final = Path(__file__).with_name("page.html")
 _CONSUMERS: Final = {queue.group: queue.consumer for queue in QUEUES}
 
+Group = Literal["inventory", "fulfillment", "status-sync", "timeout"]
 User = Annotated[int, Header(alias="X-User-Id", gt=0, description="Who is asking.", examples=[10001])]
 
 
@@ -171,6 +172,12 @@ def _operations(app: FastAPI, shop: Shop) -> None:
         return models.Replayed(
             replayed=await retry_dead(shop.road.store, shop.road.broker, found, actor="api", reason="by hand")
         )
+
+    @app.put("/consumers/{group}/broken", tags=["operations"])
+    async def break_it(group: Group, broken: models.Broken) -> models.Broken:
+        """Let a consumer fail on purpose: retries, then dead letters, and everything else goes on."""
+        (shop.consumers.broken.add if broken.broken else shop.consumers.broken.discard)(group)
+        return broken
 
     @app.get("/flow", tags=["operations"], response_class=StreamingResponse)
     async def stream() -> StreamingResponse:

@@ -24,7 +24,7 @@ from examples.marketplace.events import (
 from examples.marketplace.orders import Orders, OrderStatus, find
 from examples.marketplace.refusals import OrderNotFound
 from examples.marketplace.schema import notifications, order_status_view, shipments, stock_reservations
-from postroad import PoisonError, Postroad
+from postroad import PoisonError, Postroad, TransientError
 
 log = logging.getLogger("marketplace.consumers")
 
@@ -51,6 +51,8 @@ _PROGRESS: Final = tuple(OrderStatus)
 class Consumers:
     def __init__(self, road: Postroad, orders: Orders, now: Callable[[], datetime]) -> None:
         self._road, self._orders, self._now = road, orders, now
+        self.broken: set[str] = set()
+        """Groups that fail on purpose, so that a person can watch what becomes of their messages."""
         self._listen(OrderCreated, INVENTORY, self.reserve_stock)
         self._listen(OrderPaid, FULFILLMENT, self.prepare_shipment)
         self._listen(OrderStatusChanged, STATUS_SYNC, self.sync_status)
@@ -62,6 +64,8 @@ class Consumers:
             if not await consume_log.record(session, event, queue.consumer, self._now()):
                 log.info("%s", texts.ALREADY_HANDLED, extra=about)
                 return
+            if queue.group in self.broken:
+                raise TransientError(f"{queue.consumer} is broken on purpose")
             await handle(event, session)
             log.info("%s consumed", event.event_type, extra=about)
 

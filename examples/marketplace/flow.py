@@ -53,6 +53,7 @@ async def picture(shop: Shop) -> dict[str, Any]:
         "credits": credits,
         "events": [_plain(row) for row in events],
         "dead": await _dead(shop),
+        "broken": sorted(shop.consumers.broken),
         "payment_seconds": shop.settings.payment_time.total_seconds(),
         "database": shop.road.store.address,
         "broker": shop.road.broker.address,

@@ -72,5 +72,9 @@ class DeadLetter(_Camel):
     message: Any
 
 
+class Broken(_Camel):
+    broken: bool
+
+
 class Replayed(_Camel):
     replayed: int
