@@ -1,18 +1,23 @@
-"""`python -m examples.marketplace`: the whole shop in one process, with its page.
+"""The whole shop in one process, with its page.
 
-Without more it uses a SQLite file and the embedded broker; `--database-url` and `--broker-url`, or DATABASE_URL and
-BROKER_URL, take others.
+Without more it uses a SQLite file and the embedded broker; --database-url and --broker-url, or DATABASE_URL and
+BROKER_URL, take others. A database that is missing on a MariaDB server is created.
 """
 
 import argparse
 import asyncio
 import logging
 import os
+from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 
 import uvicorn
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import create_async_engine
 
 from examples.marketplace import catalog
 from examples.marketplace.api import create_app
@@ -20,6 +25,7 @@ from examples.marketplace.settings import Settings, from_environment
 from examples.marketplace.shop import Shop
 from examples.marketplace.wording import Wording
 from postroad import logs
+from postroad.errors import PostroadError
 
 FIRST_PRODUCTS = (
     ("Bicycle, hardly used", "88.50"),
@@ -42,8 +48,11 @@ def main() -> None:
     settings = _with_addresses(settings, arguments)
     logs.configure("INFO").addFilter(Wording())
     logging.getLogger("uvicorn.access").setLevel("WARNING")
-    shop = Shop(settings)
-    asyncio.run(_stock(shop))
+    try:
+        shop = Shop(settings)
+        asyncio.run(_open(shop))
+    except PostroadError as error:
+        raise SystemExit(f"The shop cannot open: {error}") from None
     print(f"The shop is open: http://{arguments.host}:{arguments.port}/   API: /docs   (Ctrl-C closes it)", flush=True)
     # The page holds a stream open for ever: closing must not wait for it.
     app = create_app(shop)
@@ -74,15 +83,27 @@ def _with_addresses(settings: Settings, arguments: argparse.Namespace) -> Settin
     )
 
 
-async def _stock(shop: Shop) -> None:
-    """Something to buy on the first day."""
+async def _open(shop: Shop) -> None:
+    """Tables and queues; and on the first day something to buy."""
+    if shop.road.store.dialect == "mysql":
+        await _create_database(shop.road.store.url)
     await shop.prepare()
     async with shop.road.store.reading() as connection:
         empty = not await catalog.all_products(connection, 1)
     if empty:
         for title, price in FIRST_PRODUCTS:
-            await shop.transact(lambda s, t=title, p=price: catalog.offer(s, SELLER, t, Decimal(p), shop.now()))
+            offer = partial(catalog.offer, seller_id=SELLER, title=title, price=Decimal(price), now=shop.now())
+            await shop.transact(offer)
     await shop.aclose()
+
+
+async def _create_database(url: URL) -> None:
+    server = create_async_engine(url.set(drivername="mysql+asyncmy")._replace(database=None))
+    with suppress(OSError, SQLAlchemyError):  # what is wrong with the server is told by whoever needs it next
+        async with server.begin() as connection:
+            name = connection.dialect.identifier_preparer.quote(str(url.database))
+            await connection.exec_driver_sql(f"CREATE DATABASE IF NOT EXISTS {name} CHARACTER SET utf8mb4")
+    await server.dispose()
 
 
 if __name__ == "__main__":

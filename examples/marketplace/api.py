@@ -4,13 +4,14 @@ There is no login: this is an example, and the header is taken at its word.
 """
 
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import Depends, FastAPI, Header, Response
 from fastapi.responses import FileResponse, StreamingResponse
+from sqlalchemy import RowMapping
 
 from examples.marketplace import catalog, flow, models, monitor, problems
 from examples.marketplace.consumers import QUEUES
@@ -91,7 +92,7 @@ def _products(app: FastAPI, shop: Shop) -> None:
 def _orders(app: FastAPI, shop: Shop) -> None:
     steps = problems.may_refuse(OrderNotFound, NotAllowed, WrongStatus)
 
-    def shown(row: Mapping[str, Any]) -> models.Order:
+    def shown(row: RowMapping) -> models.Order:
         return models.Order.model_validate({**row, "pay_before": row["create_time"] + shop.orders.payment_time})
 
     @app.post(

@@ -19,7 +19,7 @@ async def offer(session: AsyncSession, seller_id: int, title: str, price: Decima
             seller_id=seller_id, title=title, price=price, status=ProductStatus.ON_SALE, create_time=now
         )
     )
-    product_id = offered.inserted_primary_key[0]  # type: ignore[index,attr-defined]
+    product_id = offered.inserted_primary_key[0]  # type: ignore[attr-defined]
     return await product(await session.connection(), product_id)
 
 

@@ -83,8 +83,10 @@ class OrderEvent(Frozen, Generic[Facts]):
     @classmethod
     def of(cls, payload: Facts, *, trace_id: str, at: datetime) -> Any:
         """The event, with the id that `step` gives it."""
+        event_type = cls.model_fields["event_type"].default
         return cls(
-            event_id=id_from_key(SOURCE, cls.model_fields["event_type"].default, step(payload)),
+            event_id=id_from_key(SOURCE, event_type, step(payload)),
+            event_type=event_type,
             aggregate_id=payload.order_id,
             occurred_at=at.astimezone(UTC).replace(microsecond=0),
             trace_id=trace_id,

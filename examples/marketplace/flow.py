@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import String, cast, literal_column, select
+from sqlalchemy import ColumnClause, String, cast, literal_column, select
 
 from examples.marketplace import catalog
 from examples.marketplace.events import TOPIC
@@ -18,8 +18,8 @@ _LOOK_EVERY: Final = 0.3
 _EVENTS: Final = 40
 _HEARTBEAT_LOOKS: Final = 30
 # Two of the columns that adopting the table has added.
-_DELIVER_AT: Final = literal_column("outbox_events.deliver_at")
-_LAST_ERROR: Final = literal_column("outbox_events.last_error")
+_DELIVER_AT: Final[ColumnClause[Any]] = literal_column("outbox_events.deliver_at")
+_LAST_ERROR: Final[ColumnClause[Any]] = literal_column("outbox_events.last_error")
 
 
 async def changes(shop: Shop) -> AsyncIterator[str]:

@@ -93,7 +93,7 @@ class Orders:
                 create_time=now,
             )
         )
-        order_id = int(placed.inserted_primary_key[0])  # type: ignore[index,attr-defined]
+        order_id = int(placed.inserted_primary_key[0])  # type: ignore[attr-defined]
         await session.execute(update(orders).where(orders.c.id == order_id).values(order_no=order_no(now, order_id)))
         order = await find(session, order_id)
         created = CreatedFacts(

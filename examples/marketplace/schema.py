@@ -65,9 +65,9 @@ class Money(TypeDecorator[Decimal]):
         return int(value.quantize(_CENT) * 100)
 
     def process_result_value(self, value: Any, dialect: Dialect) -> Decimal | None:
-        if value is None or dialect.name != "sqlite":
-            return value
-        return (Decimal(value) / 100).quantize(_CENT)
+        if value is None:
+            return None
+        return (Decimal(value) / 100 if dialect.name == "sqlite" else Decimal(value)).quantize(_CENT)
 
 
 class Moment(TypeDecorator[datetime]):
@@ -86,7 +86,7 @@ class Moment(TypeDecorator[datetime]):
         return value.replace(tzinfo=UTC) if value is not None else None
 
 
-class _LastChange(expression.ClauseElement):
+class _LastChange(expression.ColumnElement[datetime]):
     """The time of the last change, kept by the database: whoever changes a row, it is right."""
 
     inherit_cache = True

@@ -5,6 +5,7 @@ Both may fire for the same order; the conditional update lets one of them win.
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,8 +24,7 @@ class OrderTimeoutJob:
         orders = self._shop.orders
         while found := await self._shop.transact(lambda session: orders.overdue(session, self._batch)):
             for order_id in found:
-                won = await self._shop.transact(lambda session, id=order_id: orders.close_overdue(session, id))
-                closed += won
+                closed += await self._shop.transact(partial(orders.close_overdue, order_id=order_id))
             if len(found) < self._batch:
                 break
         if closed:

@@ -29,13 +29,14 @@ class Wording(logging.Filter):
             return True
         if queue := _BY_GROUP.get(getattr(record, "group", "")):
             record.queue, record.consumer = queue.name, queue.consumer
-        record.trace_id = getattr(record, "trace_id", None) or getattr(record, "correlation_id", None)
+        trace_id = getattr(record, "trace_id", None) or getattr(record, "correlation_id", None)
+        record.trace_id = trace_id
         words = [_TEXTS.get(getattr(record, "outcome", ""), ""), record.getMessage()]
         words += [
             f"{said}={value}"
             for said, value in (
                 ("eventId", event_id),
-                ("traceId", record.trace_id),
+                ("traceId", trace_id),
                 ("queue", getattr(record, "queue", None)),
                 ("consumer", getattr(record, "consumer", None)),
             )
