@@ -55,7 +55,7 @@ def main() -> None:
         raise SystemExit(f"The shop cannot open: {error}") from None
     print(f"The shop is open: http://{arguments.host}:{arguments.port}/   API: /docs   (Ctrl-C closes it)", flush=True)
     # The page holds a stream open for ever: closing must not wait for it.
-    app = create_app(shop)
+    app = create_app(shop, run=not arguments.api_only)
     uvicorn.run(app, host=arguments.host, port=arguments.port, log_config=None, timeout_graceful_shutdown=3)
 
 
@@ -68,6 +68,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, default=Path("build/marketplace"), help="where the two files are kept")
     parser.add_argument("--payment-seconds", type=float, help="how long an order may stay unpaid (default: 15 minutes)")
     parser.add_argument("--sweep-seconds", type=float, help="how often the sweep job looks (default: every 60)")
+    parser.add_argument("--api-only", action="store_true", help="relay and consumers run elsewhere")
     return parser.parse_args()
 
 

@@ -48,12 +48,12 @@ class DeadLetterNotFound(Refusal):
 
 
 def create_app(shop: Shop, *, run: bool = True) -> FastAPI:
-    """`run`: relay, consumers and sweep in this process too."""
+    """`run`: relay and consumers in this process too. The sweep always is: any number of them does no harm."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await shop.prepare()
-        async with shop.running(relay=run, consumers=run, sweep=run):
+        async with shop.running(relay=run, consumers=run):
             yield
         await shop.aclose()
 
@@ -143,6 +143,8 @@ def _orders(app: FastAPI, shop: Shop) -> None:
 
 
 def _operations(app: FastAPI, shop: Shop) -> None:
+    watched_flow = flow.Flow(shop)
+
     @app.get("/monitor", tags=["operations"])
     async def watched() -> dict[str, Any]:
         """Queues, rates, dead letters, and what there is to worry about."""
@@ -183,7 +185,7 @@ def _operations(app: FastAPI, shop: Shop) -> None:
     @app.get("/flow", tags=["operations"], response_class=StreamingResponse)
     async def stream() -> StreamingResponse:
         """Server-sent events: the shop as it stands, whenever something has changed."""
-        return StreamingResponse(flow.changes(shop), media_type="text/event-stream")
+        return StreamingResponse(watched_flow.changes(), media_type="text/event-stream")
 
     @app.get("/", include_in_schema=False)
     async def page() -> FileResponse:

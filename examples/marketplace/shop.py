@@ -12,12 +12,12 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from examples.marketplace import schema
 from examples.marketplace.broker import with_layout
 from examples.marketplace.consumers import Consumers
-from examples.marketplace.events import SOURCE
+from examples.marketplace.events import SOURCE, TOPIC
 from examples.marketplace.orders import Orders
 from examples.marketplace.settings import Settings, from_environment
 from examples.marketplace.sweep import OrderTimeoutJob
 from postroad import Postroad, RelayOptions
-from postroad.brokers.base import Flow
+from postroad.brokers.base import Flow, Topology
 from postroad.clock import Clock, SystemClock
 from postroad.errors import StoreBusy
 from postroad.subscriber import SubscriberOptions
@@ -49,6 +49,11 @@ class Shop:
         self.consumers = Consumers(self.road, self.orders, self.now)
         self.sweep = OrderTimeoutJob(self, self.settings.sweep_interval, self.settings.sweep_batch)
 
+    @property
+    def topology(self) -> Topology:
+        """The shop's own, whatever other events the process has declared."""
+        return Topology((TOPIC,), self.road.topology.subscriptions)
+
     def now(self) -> datetime:
         return self.clock.now()
 
@@ -67,7 +72,7 @@ class Shop:
     async def prepare(self) -> None:
         """Tables, and on the broker exchange, queues and bindings."""
         await schema.prepare(self.road)
-        await self.road.broker.apply(self.road.topology)
+        await self.road.broker.apply(self.topology)
 
     @asynccontextmanager
     async def running(self, *, relay: bool = True, consumers: bool = True, sweep: bool = True) -> AsyncIterator["Shop"]:

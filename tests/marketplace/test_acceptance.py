@@ -69,7 +69,7 @@ async def test_16_1_1_rabbitmq_answers_and_exchange_and_queues_can_be_created(sh
         "order.dlq.queue",
     }
     assert api(broker_address, "/api/exchanges/{vhost}/order.events.exchange")["type"] == "topic"
-    assert await shop.road.broker.apply(shop.road.topology) == []
+    assert await shop.road.broker.apply(shop.topology) == []
 
 
 @everywhere

@@ -137,7 +137,7 @@ async def test_the_page_is_one_file_that_loads_nothing_from_elsewhere(client: ht
 async def test_the_flow_tells_every_change(client: httpx.AsyncClient, shop: Shop) -> None:
     order = await bought(client)
     async with shop.running(sweep=False):
-        changes = flow.changes(shop)
+        changes = flow.Flow(shop).changes()
         async with asyncio.timeout(30):
             async for line in changes:
                 picture = json.loads(line.removeprefix("data: "))

@@ -9,6 +9,7 @@ import os
 import random
 from collections import Counter
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import httpx
@@ -148,6 +149,19 @@ async def none_pending(shop: Shop) -> bool:
 
 async def consumed(shop: Shop, event_type: str, count: int) -> bool:
     return len(await rows(shop, event_consume_log, event_type=event_type)) == count
+
+
+@on_mariadb
+@pytest.mark.spec("R10")
+async def test_the_credit_of_a_buyer_whose_orders_end_at_the_same_time_counts_all_of_them(open_shop: OpenShop) -> None:
+    shop = await open_shop(pending_minutes=AT_ONCE)
+    placed = [await pending_order(shop) for _ in range(12)]
+    closed = await asyncio.gather(
+        *(shop.transact(partial(shop.orders.close_overdue, order_id=order["id"])) for order in placed)
+    )
+    assert closed == [True] * 12
+    credit = (await rows(shop, buyer_credit))[0]
+    assert (credit["timed_out"], credit["score"]) == (12, 0)
 
 
 @everywhere

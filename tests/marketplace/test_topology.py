@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import text
 
 from examples.marketplace.broker import LAYOUT, layout_for
 from examples.marketplace.monitor import Overview, QueueState, overview
@@ -11,7 +12,7 @@ from examples.marketplace.shop import Shop
 from postroad.brokers.base import Refused
 from postroad.errors import ConfigurationError
 from tests.marketplace.conftest import OpenShop
-from tests.support.marketplace import REAL, eventually, paid_order, rows, told
+from tests.support.marketplace import REAL, eventually, outbox, paid_order, rows, told
 from tests.support.rabbitmq import api, outsider
 
 pytestmark = pytest.mark.parametrize(("store_kind", "broker_kind"), REAL)
@@ -49,7 +50,7 @@ async def test_the_topology_is_exactly_the_frozen_one(shop: Shop, broker_address
     assert all(queue["durable"] for queue in queues)
     bound = api(broker_address, f"/api/exchanges/{{vhost}}/{EXCHANGE}/bindings/source")
     assert {(binding["destination"], binding["routing_key"]) for binding in bound} == BINDINGS
-    assert await shop.road.broker.apply(shop.road.topology) == []
+    assert await shop.road.broker.apply(shop.topology) == []
 
 
 @pytest.mark.spec("R4")
@@ -88,6 +89,25 @@ async def test_what_no_queue_takes_is_refused(shop: Shop, broker_address: str) -
         channel.queue_unbind("order.fulfillment.queue", EXCHANGE, "order.paid")
     (outcome,) = await shop.road.broker.send([await told(shop, "ORDER_PAID", order["id"])])
     assert isinstance(outcome, Refused)
+
+
+@pytest.mark.spec("R2", "R8")
+async def test_what_was_refused_is_sent_when_its_queue_is_back(shop: Shop, broker_address: str) -> None:
+    await paid_order(shop)
+    with outsider(broker_address) as channel:
+        channel.queue_delete("order.fulfillment.queue")
+    relay = shop.road._relay(shop.road.outboxes[0])
+    await relay.run_once()
+    refused = (await outbox(shop, event_type="ORDER_PAID"))[0]
+    assert (refused["status"], refused["retry_count"]) == ("RETRY", 1)
+    assert "order.paid" in refused["last_error"] or "route" in refused["last_error"].lower()
+
+    await shop.prepare()
+    async with shop.road.store.transaction() as connection:
+        await connection.execute(text("UPDATE outbox_events SET next_retry_time = '2020-01-01 00:00:00'"))
+    await relay.run_once()
+    await relay.leases.release()
+    assert (await overview(shop)).outbox == {"SENT": 3}
 
 
 @pytest.mark.spec("R12")
