@@ -19,11 +19,10 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from examples.marketplace import catalog
+from examples.marketplace import catalog, wording
 from examples.marketplace.api import create_app
 from examples.marketplace.settings import Settings, from_environment
 from examples.marketplace.shop import Shop
-from examples.marketplace.wording import Wording
 from postroad import logs
 from postroad.errors import PostroadError
 
@@ -46,7 +45,8 @@ def main() -> None:
     if arguments.sweep_seconds is not None:
         settings = replace(settings, sweep_interval=arguments.sweep_seconds)
     settings = _with_addresses(settings, arguments)
-    logs.configure("INFO").addFilter(Wording())
+    logs.configure("INFO")
+    wording.install()
     logging.getLogger("uvicorn.access").setLevel("WARNING")
     try:
         shop = Shop(settings)

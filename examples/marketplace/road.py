@@ -1,5 +1,8 @@
 """`postroad relay|worker|status … examples.marketplace.road:road`: the stages in processes of their own."""
 
-from examples.marketplace.shop import from_the_environment
+from examples.marketplace import wording
+from examples.marketplace.settings import from_environment
+from examples.marketplace.shop import Shop
 
-road = from_the_environment()
+wording.install()
+road = Shop(from_environment()).road

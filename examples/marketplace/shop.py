@@ -14,7 +14,7 @@ from examples.marketplace.broker import with_layout
 from examples.marketplace.consumers import Consumers
 from examples.marketplace.events import SOURCE, TOPIC
 from examples.marketplace.orders import Orders
-from examples.marketplace.settings import Settings, from_environment
+from examples.marketplace.settings import Settings
 from examples.marketplace.sweep import OrderTimeoutJob
 from postroad import Postroad, RelayOptions
 from postroad.brokers.base import Flow, Topology
@@ -87,8 +87,3 @@ class Shop:
 
     async def aclose(self) -> None:
         await self.road.aclose()
-
-
-def from_the_environment() -> Postroad:
-    """For Postroad's own command line, which wants the road alone."""
-    return Shop(from_environment()).road

@@ -20,9 +20,22 @@ _TEXTS: Final = {
 _BY_GROUP: Final = {queue.group: queue for queue in QUEUES}
 
 
-class Wording(logging.Filter):
-    """Belongs on the handler: a logger's own filters do not see what its children say."""
+_SPEAKERS: Final = ("postroad", "postroad.relay", "marketplace.consumers")
+"""The loggers that speak of single events. A logger's filter does not see what its children say, so each is named."""
 
+
+def install() -> None:
+    """Whatever handlers there are, and whoever has set them up."""
+    for name in _SPEAKERS:
+        logging.getLogger(name).addFilter(WORDING)
+
+
+def remove() -> None:
+    for name in _SPEAKERS:
+        logging.getLogger(name).removeFilter(WORDING)
+
+
+class Wording(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         event_id = getattr(record, "event_id", None)
         if event_id is None or getattr(record, "worded", False):
@@ -45,3 +58,6 @@ class Wording(logging.Filter):
         record.msg, record.args = " ".join(word for word in words if word), ()
         record.worded = True
         return True
+
+
+WORDING: Final = Wording()

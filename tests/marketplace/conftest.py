@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from examples.marketplace import wording
 from examples.marketplace.settings import Settings
 from examples.marketplace.shop import Shop
-from examples.marketplace.wording import Wording
 from postroad.retry import Backoff
 from tests.support.components import address
 from tests.support.rabbitmq import fresh_vhost
@@ -63,7 +63,6 @@ async def shop(open_shop: OpenShop) -> Shop:
 def words(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
     """The log as the shop writes it."""
     caplog.set_level(logging.INFO)
-    wording = Wording()
-    caplog.handler.addFilter(wording)
+    wording.install()
     yield caplog
-    caplog.handler.removeFilter(wording)
+    wording.remove()
