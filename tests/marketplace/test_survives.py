@@ -33,7 +33,8 @@ def build(database_url: str) -> Postroad:
 
 async def prepare(road: Postroad) -> None:
     # Migrated before the shop could bring its own outbox table along: that one makes room for it.
-    found = await rows(road, "SELECT type, name FROM sqlite_master WHERE name IN ('outbox_events', 'outbox_events_add')")
+    there = "SELECT type, name FROM sqlite_master WHERE name IN ('outbox_events', 'outbox_events_add')"
+    found = await rows(road, there)
     async with road.store.migrating() as connection:
         for kind, name in found:
             await connection.exec_driver_sql(f"DROP {kind} {name}")
