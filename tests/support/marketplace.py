@@ -76,7 +76,7 @@ async def statuses(shop: Shop) -> dict[str, int]:
         return {str(status): int(count) for status, count in counted}
 
 
-async def eventually(ask: Callable[[], Awaitable[Any]], patience: float = 30.0) -> Any:
+async def eventually(ask: Callable[[], Awaitable[Any]], patience: float = 60.0) -> Any:
     """The first answer that is not empty."""
     async with asyncio.timeout(patience):
         while not (answer := await ask()):  # noqa: ASYNC110  (a database cannot tell of a commit)
