@@ -5,17 +5,25 @@ ARGS ?=
 memory := $(shell [ "$$(df -Pm /dev/shm 2>/dev/null | awk 'NR == 2 {print $$4}')" -gt 1000 ] 2>/dev/null && echo /dev/shm)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench model simulate mutation chaos requirements services-up services-down clean
+.PHONY: help setup demo marketplace marketplace-servers test check bench model simulate mutation chaos requirements services-up services-down clean
 
 help: ## this list
 	@awk -F ':.*## ' -v bold="$$([ -t 1 ] && tput bold 2>/dev/null)" -v plain="$$([ -t 1 ] && tput sgr0 2>/dev/null)" \
-	  '/^[a-z-]+:.*## / {printf "  %smake %-14s%s %s\n", bold, $$1, plain, $$2}' $(MAKEFILE_LIST)
+	  '/^[a-z-]+:.*## / {printf "  %smake %-20s%s %s\n", bold, $$1, plain, $$2}' $(MAKEFILE_LIST)
 
 setup: ## the virtual environment in .venv, with all dependencies
 	@scripts/setup
 
 demo: setup ## a small shop, from order to receipt
 	@$(python) examples/shop/demo.py $(ARGS)
+
+marketplace: setup ## a second-hand shop with a page, on SQLite and the embedded broker; orders must be paid in 30 s
+	@$(python) -m examples.marketplace --payment-seconds 30 $(ARGS)
+
+marketplace-servers: setup ## the same shop on MariaDB and RabbitMQ
+	@scripts/services up mariadb rabbitmq
+	@eval "$$(scripts/services env)" && DATABASE_URL="$${POSTROAD_TEST_MARIADB_URL%/*}/marketplace" \
+	  BROKER_URL="$$POSTROAD_TEST_RABBITMQ_URL" $(python) -m examples.marketplace --payment-seconds 30 $(ARGS)
 
 test: setup services-up ## all tests, on real databases; ARGS="-k relay" for some
 	@$(if $(ARGS),,rm -f build/requirements.json)

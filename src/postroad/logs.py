@@ -26,6 +26,7 @@ FIELDS: Final = (
     "queue",
     "consumer",
     "attempt",
+    "outcome",
     "tenant_id",
 )
 """What a record may carry through `extra`; nothing else of it is written."""

@@ -265,6 +265,12 @@ class Relay:
         attempt, limit = due.attempts + 1, self.options.backoff.attempts
         wait = self.options.backoff.after(attempt)
         self.statistics.refused += 1
+        about = {
+            "event_id": str(due.message.id),
+            "event_type": due.message.type,
+            "correlation_id": due.message.correlation_id,
+            "outcome": "refused" if wait is not None else "parked",
+        }
         if wait is None:
             self.statistics.parked += 1
             log.error(
@@ -272,11 +278,13 @@ class Relay:
                 "Free it with: postroad outbox retry %s (or skip)",
                 due.message.id, due.message.type, attempt, fitting(refusal.reason), due.message.ordering_key,
                 due.row_id if isinstance(due.row_id, str) else due.message.id,
+                extra=about,
             )  # fmt: skip
         else:
             log.warning(
                 "event %s (%s) refused by the broker, attempt %d of %d, next try in %g s: %s",
                 due.message.id, due.message.type, attempt, limit, wait, fitting(refusal.reason),
+                extra=about,
             )  # fmt: skip
 
     def _outage(self, topic: str, outcome: Unavailable) -> None:

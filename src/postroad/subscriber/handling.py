@@ -192,6 +192,10 @@ class Handling:
 
     async def _duplicate(self, item: Ready | Poison) -> None:
         self.statistics.duplicates += 1
+        if item.message is not None:
+            told = "%s %s is settled in group %s already, and only acknowledged"
+            about = identity(item.message, self._group, "duplicate")
+            _log.info(told, item.message.type, item.message.id, self._group, extra=about)
         await self._settle(item.delivery.ack)
 
     async def _failed(self, item: Ready, error: Exception, failures: int, lease: Lease | None) -> float | None:
@@ -218,12 +222,12 @@ class Handling:
         level, text = failure(
             item.message, item.handler, error, failures, self._options.backoff, decision, self._clock.now()
         )
-        _log.log(level, "%s", text, extra=identity(item.message, self._group))
+        _log.log(level, "%s", text, extra=identity(item.message, self._group, "failed"))
         _log.debug("traceback of %s", item.message.id, exc_info=error)
 
     async def _contradicted(self, item: Ready, acquired: Acquired) -> None:
         error = conflict(item.message, acquired.record)
-        _log.error("%s", error, extra=identity(item.message, self._group))
+        _log.error("%s", error, extra=identity(item.message, self._group, "conflict"))
         await self._dead(item, describe(error))
 
     async def _bury(self, item: Poison) -> None:
@@ -239,7 +243,8 @@ class Handling:
         if not missing or self._occasionally(reason):
             which = item.message.id if item.message else "a message without an id"
             text = "%s goes from group %s to the dead letters: %s"
-            _log.error(text, which, self._group, reason, extra=identity(item.message, self._group))
+            about = identity(item.message, self._group, "unknown_type" if missing else "unreadable")
+            _log.error(text, which, self._group, reason, extra=about)
         await self._dead(item, reason)
 
     async def _dead(self, item: Item, reason: str) -> None:

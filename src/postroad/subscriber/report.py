@@ -65,10 +65,11 @@ def failure(
             return logging.ERROR, f"{what} failed in group {handler.group}, {then}: {why}"
 
 
-def identity(message: Message | None, group: str) -> Mapping[str, Any]:
-    """The fields of a structured log record."""
+def identity(message: Message | None, group: str, outcome: str = "") -> Mapping[str, Any]:
+    """The fields of a structured log record. `outcome` says in one word what the text says to people."""
+    said = {"group": group, **({"outcome": outcome} if outcome else {})}
     if message is None:
-        return {"group": group}
+        return said
     return {
         "event_id": str(message.id),
         "event_type": message.type,
@@ -76,8 +77,9 @@ def identity(message: Message | None, group: str) -> Mapping[str, Any]:
         "aggregate_type": message.aggregate_type,
         "version": message.version,
         "trace_id": message.trace_id,
+        "correlation_id": message.correlation_id,
         "ordering_key": message.ordering_key,
-        "group": group,
+        **said,
     }
 
 

@@ -1,0 +1,116 @@
+"""What is watched: how much waits in each queue, how fast it moves, what came back, what is dead, when to worry."""
+
+import asyncio
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from sqlalchemy import func, select
+
+from examples.marketplace.broker import is_rabbitmq
+from examples.marketplace.consumers import QUEUES
+from examples.marketplace.events import TOPIC
+from examples.marketplace.schema import outbox_events
+from examples.marketplace.shop import Shop
+
+DEAD_LETTER_QUEUE: Final = "order.dlq.queue"
+DELAY_QUEUE: Final = "order.timeout.delay.queue"
+BACKLOG_LIMIT: Final = 1_000
+DEAD_LIMIT: Final = 0
+_MOST_DEAD: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    name: str
+    messages: int
+    delayed: int = 0
+    publish_rate: float | None = None
+    """Messages a second; None where the broker does not measure it."""
+    deliver_rate: float | None = None
+    ack_rate: float | None = None
+    acked: int | None = None
+    nacked: int | None = None
+    """Delivered again: given back, or held by a consumer that died."""
+
+    @property
+    def ack_ratio(self) -> float | None:
+        total = (self.acked or 0) + (self.nacked or 0)
+        return None if self.acked is None or not total else round(self.acked / total, 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    queues: tuple[QueueState, ...]
+    dead: int
+    failed: int
+    """Outbox rows that gave up: a person has to look at them."""
+    outbox: dict[str, int]
+
+    @property
+    def alerts(self) -> list[str]:
+        found = [
+            f"{queue.name}: {queue.messages} messages wait, more than {BACKLOG_LIMIT}"
+            for queue in self.queues
+            if queue.messages - queue.delayed > BACKLOG_LIMIT
+        ]
+        if self.dead > DEAD_LIMIT:
+            found.append(f"{DEAD_LETTER_QUEUE}: {self.dead} dead letters")
+        if self.failed:
+            found.append(f"outbox_events: {self.failed} FAILED")
+        return found
+
+    def as_json(self) -> dict[str, Any]:
+        queues = [{**asdict(queue), "ack_ratio": queue.ack_ratio} for queue in self.queues]
+        return {
+            "queues": queues,
+            "dead": self.dead,
+            "failed": self.failed,
+            "outbox": self.outbox,
+            "alerts": self.alerts,
+        }
+
+
+async def overview(shop: Shop) -> Overview:
+    async with shop.road.store.reading() as connection:
+        counted = await connection.execute(
+            select(outbox_events.c.status, func.count()).group_by(outbox_events.c.status)
+        )
+        outbox = {str(status): int(count) for status, count in counted}
+    dead = len(await shop.road.broker.dead_letters(TOPIC, limit=_MOST_DEAD))
+    return Overview(await _queues(shop), dead, outbox.get("FAILED", 0), outbox)
+
+
+async def _queues(shop: Shop) -> tuple[QueueState, ...]:
+    if not is_rabbitmq(shop.road.broker_url):
+        return tuple([await _by_depth(shop, queue.name, queue.group) for queue in QUEUES])
+    from postroad.brokers.rabbitmq.address import parse  # needs an extra that the embedded broker does without
+    from postroad.brokers.rabbitmq.management import Management
+
+    management = Management(parse(shop.road.broker_url))
+    names = [*(queue.name for queue in QUEUES), DELAY_QUEUE, DEAD_LETTER_QUEUE]
+    told = await asyncio.gather(*(asyncio.to_thread(management.queue, name) for name in names))
+    return tuple(_measured(name, queue or {}) for name, queue in zip(names, told, strict=True))
+
+
+async def _by_depth(shop: Shop, name: str, group: str) -> QueueState:
+    depth = await shop.road.broker.depth(f"{TOPIC}.{group}")
+    return QueueState(name, depth.messages, depth.delayed)
+
+
+def _measured(name: str, told: dict[str, Any]) -> QueueState:
+    moved = told.get("message_stats", {})
+    return QueueState(
+        name,
+        int(told.get("messages", 0)),
+        # All that is in the delay queue is meant to wait there.
+        int(told.get("messages", 0)) if name == DELAY_QUEUE else 0,
+        publish_rate=_rate(moved, "publish"),
+        deliver_rate=_rate(moved, "deliver_get"),
+        ack_rate=_rate(moved, "ack"),
+        acked=int(moved.get("ack", 0)),
+        nacked=int(moved.get("redeliver", 0)),
+    )
+
+
+def _rate(moved: dict[str, Any], what: str) -> float:
+    return float(moved.get(f"{what}_details", {}).get("rate", 0.0))

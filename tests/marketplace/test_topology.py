@@ -1,0 +1,146 @@
+"""Exchange, queues, arguments and bindings on a real RabbitMQ, exactly as frozen; and what is watched there."""
+
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import text
+
+from examples.marketplace.broker import LAYOUT, layout_for
+from examples.marketplace.monitor import Overview, QueueState, overview
+from examples.marketplace.schema import shipments
+from examples.marketplace.shop import Shop
+from postroad.brokers.base import Refused
+from postroad.errors import ConfigurationError
+from tests.marketplace.conftest import OpenShop
+from tests.support.marketplace import REAL, eventually, outbox, paid_order, rows, told
+from tests.support.rabbitmq import api, outsider
+
+pytestmark = pytest.mark.parametrize(("store_kind", "broker_kind"), REAL)
+
+EXCHANGE = "order.events.exchange"
+TO_DEAD_LETTERS = {"x-dead-letter-exchange": EXCHANGE, "x-dead-letter-routing-key": "order.dlq"}
+QUEUES = {
+    "inventory.update.queue": TO_DEAD_LETTERS,
+    "order.fulfillment.queue": TO_DEAD_LETTERS,
+    "order.status.sync.queue": TO_DEAD_LETTERS,
+    "order.timeout.queue": TO_DEAD_LETTERS,
+    "order.timeout.delay.queue": {
+        "x-message-ttl": 15 * 60 * 1000,
+        "x-dead-letter-exchange": EXCHANGE,
+        "x-dead-letter-routing-key": "order.timeout",
+    },
+    "order.dlq.queue": {},
+}
+BINDINGS = {
+    ("inventory.update.queue", "order.created"),
+    ("order.fulfillment.queue", "order.paid"),
+    ("order.status.sync.queue", "order.status.changed"),
+    ("order.timeout.queue", "order.timeout"),
+    ("order.timeout.delay.queue", "order.timeout.delay"),
+    ("order.dlq.queue", "order.dlq"),
+}
+
+
+@pytest.mark.spec("R4")
+async def test_the_topology_is_exactly_the_frozen_one(shop: Shop, broker_address: str) -> None:
+    exchange = api(broker_address, f"/api/exchanges/{{vhost}}/{EXCHANGE}")
+    assert (exchange["type"], exchange["durable"]) == ("topic", True)
+    queues = api(broker_address, "/api/queues/{vhost}")
+    assert {queue["name"]: queue["arguments"] for queue in queues} == QUEUES
+    assert all(queue["durable"] for queue in queues)
+    bound = api(broker_address, f"/api/exchanges/{{vhost}}/{EXCHANGE}/bindings/source")
+    assert {(binding["destination"], binding["routing_key"]) for binding in bound} == BINDINGS
+    assert await shop.road.broker.apply(shop.topology) == []
+
+
+@pytest.mark.spec("R4")
+async def test_another_time_to_pay_is_the_delay_queues_time_to_live(open_shop: OpenShop, broker_address: str) -> None:
+    await open_shop(pending_minutes=0.5)
+    delay = api(broker_address, "/api/queues/{vhost}/order.timeout.delay.queue")
+    assert delay["arguments"]["x-message-ttl"] == 30_000
+
+
+@pytest.mark.spec("R4")
+async def test_a_queue_that_differs_is_an_error_that_names_it_and_the_argument(shop: Shop, open_shop: OpenShop) -> None:
+    with pytest.raises(ConfigurationError, match=r"order\.timeout\.delay\.queue.*x-message-ttl"):
+        await open_shop(pending_minutes=1)
+
+
+@pytest.mark.spec("R4")
+async def test_the_timeout_waits_in_the_delay_queue_under_its_own_key(shop: Shop, broker_address: str) -> None:
+    order = await paid_order(shop)
+    async with shop.running(consumers=False, sweep=False):
+        await eventually(lambda: sent(shop))
+    with outsider(broker_address) as channel:
+        method, _, body = channel.basic_get("order.timeout.delay.queue", auto_ack=True)
+    assert method.routing_key == "order.timeout.delay"
+    message = await told(shop, "ORDER_TIMEOUT", order["id"])
+    assert body == message.payload
+
+
+async def sent(shop: Shop) -> bool:
+    return (await overview(shop)).outbox == {"SENT": 3}
+
+
+@pytest.mark.spec("R8")
+async def test_what_no_queue_takes_is_refused(shop: Shop, broker_address: str) -> None:
+    order = await paid_order(shop)
+    with outsider(broker_address) as channel:
+        channel.queue_unbind("order.fulfillment.queue", EXCHANGE, "order.paid")
+    (outcome,) = await shop.road.broker.send([await told(shop, "ORDER_PAID", order["id"])])
+    assert isinstance(outcome, Refused)
+
+
+@pytest.mark.spec("R2", "R8")
+async def test_what_was_refused_is_sent_when_its_queue_is_back(shop: Shop, broker_address: str) -> None:
+    await paid_order(shop)
+    with outsider(broker_address) as channel:
+        channel.queue_delete("order.fulfillment.queue")
+    relay = shop.road._relay(shop.road.outboxes[0])
+    await relay.run_once()
+    refused = (await outbox(shop, event_type="ORDER_PAID"))[0]
+    assert (refused["status"], refused["retry_count"]) == ("RETRY", 1)
+    assert "order.paid" in refused["last_error"] or "route" in refused["last_error"].lower()
+
+    await shop.prepare()
+    async with shop.road.store.transaction() as connection:
+        await connection.execute(text("UPDATE outbox_events SET next_retry_time = '2020-01-01 00:00:00'"))
+    await relay.run_once()
+    await relay.leases.release()
+    assert (await overview(shop)).outbox == {"SENT": 3}
+
+
+@pytest.mark.spec("R12")
+async def test_depth_rates_and_dead_letters_come_from_the_management_api(shop: Shop) -> None:
+    await paid_order(shop)
+    async with shop.running(sweep=False):
+        await eventually(lambda: rows(shop, shipments))
+        await eventually(lambda: measured(shop))
+    states = {queue.name: queue for queue in (await overview(shop)).queues}
+    assert set(states) == set(QUEUES)
+    paid = states["order.fulfillment.queue"]
+    assert (paid.messages, paid.acked, paid.nacked, paid.ack_ratio) == (0, 1, 0, 1.0)
+    assert states["order.timeout.delay.queue"].messages == states["order.timeout.delay.queue"].delayed == 1
+
+
+async def measured(shop: Shop) -> bool:
+    """The management API is a second behind."""
+    states = {queue.name: queue for queue in (await overview(shop)).queues}
+    return states["order.fulfillment.queue"].acked == 1 and states["order.timeout.delay.queue"].messages == 1
+
+
+@pytest.mark.spec("R12")
+def test_alerts_begin_above_a_thousand_waiting_and_with_the_first_dead_letter(
+    store_kind: str, broker_kind: str
+) -> None:
+    def alerts(waiting: int, dead: int) -> list[str]:
+        return Overview((QueueState("inventory.update.queue", waiting),), dead, 0, {}).alerts
+
+    assert alerts(1_000, 0) == []
+    assert alerts(1_001, 0) == ["inventory.update.queue: 1001 messages wait, more than 1000"]
+    assert alerts(0, 1) == ["order.dlq.queue: 1 dead letters"]
+
+
+def test_the_usual_time_needs_no_layout_of_its_own(store_kind: str, broker_kind: str) -> None:
+    assert layout_for(timedelta(minutes=15)) == LAYOUT
+    assert layout_for(timedelta(seconds=30)) != LAYOUT
