@@ -3,6 +3,7 @@
 import asyncio
 from typing import cast
 
+import msgspec
 import pytest
 
 from postroad.errors import StoreError
@@ -155,3 +156,15 @@ async def test_a_row_that_is_refused_for_another_reason_is_not_taken_for_a_dupli
     async with bench(database_url) as b, b.store.engine.connect() as connection:
         with pytest.raises(StoreError):
             await b.inbox.claim(connection, cast(str, None), [placed()])
+
+
+async def test_only_what_has_succeeded_in_the_group_under_its_type_is_known_as_done(database_url: str) -> None:
+    async with bench(database_url) as b:
+        done, failed, elsewhere, other_type, new = (placed(n, str(n)) for n in range(1, 6))
+        assert await claimed(b, done, other_type)
+        assert await claimed(b, elsewhere, group="others")
+        await fail(b, failed)
+        renamed = msgspec.structs.replace(other_type, type="order.renamed")
+        asked = [done, failed, elsewhere, renamed, new]
+        assert await b.inbox.succeeded(GROUP, asked) == {done.id}
+        assert await b.inbox.succeeded(GROUP, []) == set()

@@ -117,6 +117,35 @@ async def test_a_duplicate_in_a_batch_is_not_handled_again(database_url: str, op
         assert at_work.statistics.duplicates == 2
 
 
+async def test_duplicates_do_not_keep_the_others_from_sharing_a_commit(database_url: str) -> None:
+    async with bench(database_url) as b:
+        handler = Lists()
+        at_work = subscriber(b, batches(handler, batch=10))
+        messages = [placed(n) for n in range(1, 7)]
+        await deliver(at_work, messages[:3])
+        commits = count_commits(b)
+        verdicts = await deliver(at_work, messages)
+        assert handler.calls == [[1, 2, 3], [4, 5, 6]]
+        assert sorted(verdicts) == [("ack", n) for n in range(1, 7)]
+        assert len(commits) == 1
+        assert (at_work.statistics.handled, at_work.statistics.duplicates) == (6, 3)
+
+
+async def test_an_outage_between_the_two_tries_settles_nothing(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with bench(sqlite_url) as b:
+        at_work = subscriber(b, batches(Lists(), batch=10))
+        messages = [placed(n) for n in range(1, 5)]
+        await deliver(at_work, messages[:2])
+
+        async def down(*_: object) -> set[object]:
+            raise StoreUnavailable("gone")
+
+        monkeypatch.setattr(b.inbox, "succeeded", down)
+        assert [verdict[0] for verdict in await deliver(at_work, messages)] == ["retry"] * 4
+
+
 async def test_a_batch_waits_behind_a_failed_predecessor(database_url: str) -> None:
     async with bench(database_url) as b:
         handler = Lists()

@@ -6,6 +6,7 @@ import random
 import socket
 from collections.abc import Sequence
 from typing import Any, Final
+from uuid import UUID
 
 import msgspec
 from sqlalchemy.exc import IntegrityError
@@ -82,6 +83,13 @@ class Inbox(Records):
             if self.store.code_of(error) not in self.store.duplicate_codes:
                 raise
             return 0
+
+    async def succeeded(self, group: str, messages: Sequence[Message]) -> set[UUID]:
+        """The ids of those that are handled already, under the type that they have."""
+        types = {message.id: message.type for message in messages}
+        rows = (await self.store.read("inbox_succeeded", group=group, ids=list(types))).rows
+        known = {self.store.id_out(row.event_id): row.event_type for row in rows}
+        return {id for id, type_ in types.items() if known.get(id) == type_}
 
     # -- leases ----------------------------------------------------------------------------------------
 

@@ -65,12 +65,12 @@ class Handling:
 
     async def handle(self, items: Sequence[Item]) -> dict[Hashable, float]:
         """Settles every item. What is returned: the lanes that must wait now, and for how many seconds."""
-        ready = [item for item in items if isinstance(item, Ready)]
-        left = deque(items)
+        left: deque[Item] = deque(items)
         waits: dict[Hashable, float] = {}
         try:
-            if len(ready) > 1 and await self._together(ready):
-                return {}
+            ready = [item for item in items if isinstance(item, Ready)]
+            if len(ready) == len(items) > 1:
+                left = deque(await self._together(ready))
             while left:
                 if left[0].lane in waits:
                     await self.give_back(left[0], waits[left[0].lane])
@@ -93,8 +93,21 @@ class Handling:
 
     # -- several in one transaction ----------------------------------------------------------------------
 
-    async def _together(self, items: Sequence[Ready]) -> bool:
-        """All of them with one commit, or none: then they are handled one by one, which finds the culprit."""
+    async def _together(self, items: Sequence[Ready]) -> Sequence[Ready]:
+        """What is left, to be handled one by one, which finds the culprit: nothing, if all could share a commit."""
+        if await self._share_commit(items):
+            return []
+        # After a crash many are delivered again. Those that are done must not keep the others from sharing a commit.
+        known = await self._inbox.succeeded(self._group, [item.message for item in items])
+        fresh = [item for item in items if item.message.id not in known]
+        shared = bool(known) and await self._share_commit(fresh)
+        await asyncio.gather(*(self._duplicate(item) for item in items if item.message.id in known))
+        return [] if shared else fresh
+
+    async def _share_commit(self, items: Sequence[Ready]) -> bool:
+        """All of them, or none."""
+        if len(items) < 2:
+            return False
         began = self._clock.monotonic()
         try:
             await self._first_attempt(items)
@@ -151,6 +164,10 @@ class Handling:
         return None
 
     async def _known_before(self, item: Ready) -> float | None:
+        if await self._inbox.succeeded(self._group, [item.message]):
+            # Most often; and seen without a transaction that writes.
+            await self._duplicate(item)
+            return None
         acquired = await self._inbox.try_acquire(self._group, item.message, self._options.lock_ttl, revive=True)
         match acquired.state:
             case AcquireState.REPLAY_SUCCEEDED | AcquireState.STOPPED:

@@ -12,6 +12,14 @@ SELECT :group, UNHEX(REPLACE(m.event_id, '-', '')), m.tenant_id, m.event_type, m
  WHERE NOT EXISTS (SELECT 1 FROM {inbox} w WHERE w.consumer_group = :group
                       AND w.waiting_key = m.ordering_key COLLATE utf8mb4_bin AND w.version < m.version);
 
+-- name: inbox_succeeded
+-- Of many at once. What has succeeded stays so: whoever is told so may rely on it.
+-- In this order, or the server may read the whole group for it.
+SELECT r.event_id, r.event_type
+  FROM JSON_TABLE(:ids, '$[*]' COLUMNS (id CHAR(32) PATH '$')) i
+  STRAIGHT_JOIN {inbox} r ON r.consumer_group = :group AND r.event_id = UNHEX(i.id)
+ WHERE r.status = 1;
+
 -- name: inbox_open
 -- A record that nobody holds, unless there is one; `inbox_take` follows. Where no broker keeps the order of a key,
 -- its later events wait from now on, and not only after a failure: whoever begins with it may die.

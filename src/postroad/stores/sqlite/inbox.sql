@@ -9,6 +9,11 @@ SELECT :group, m.value ->> 'event_id', m.value ->> 'tenant_id', m.value ->> 'eve
                       AND w.waiting_key = m.value ->> 'ordering_key' AND w.version < m.value ->> 'version')
 ON CONFLICT (consumer_group, event_id) DO NOTHING;
 
+-- name: inbox_succeeded
+-- Of many at once. What has succeeded stays so: whoever is told so may rely on it.
+SELECT event_id, event_type FROM {inbox}
+ WHERE consumer_group = :group AND status = 1 AND event_id IN (SELECT value FROM json_each(:ids));
+
 -- name: inbox_open
 -- A record that nobody holds, unless there is one; `inbox_take` follows. Where no broker keeps the order of a key,
 -- its later events wait from now on, and not only after a failure: whoever begins with it may die.
