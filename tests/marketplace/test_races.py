@@ -36,7 +36,7 @@ from tests.support.marketplace import (
     told,
 )
 
-ROUNDS = int(os.environ.get("MARKETPLACE_ROUNDS", "60"))
+ROUNDS = int(os.environ.get("MARKETPLACE_ROUNDS", "100"))
 LATENESS = 0.04
 """Seconds after their time that payments come at most: the message needs some too."""
 AT_ONCE = 0.0001 / 60
