@@ -49,7 +49,10 @@ def _run(console: Console, store: str, wire: Wire, plan: Plan, seed: int) -> Res
         def progress(phase: str, tally: Tally) -> None:
             status.update(progress_line(store, wire.name, phase, tally))
 
-        return asyncio.run(campaign(store, wire, plan, seed, Path(folder), progress))
+        result = asyncio.run(campaign(store, wire, plan, seed, Path(folder), progress))
+    phase = f"{result.events:,} events in {result.seconds:.0f} s"
+    console.print(progress_line(store, wire.name, phase, result.tally))
+    return result
 
 
 if __name__ == "__main__":
