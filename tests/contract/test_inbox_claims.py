@@ -166,5 +166,5 @@ async def test_only_what_has_succeeded_in_the_group_under_its_type_is_known_as_d
         await fail(b, failed)
         renamed = msgspec.structs.replace(other_type, type="order.renamed")
         asked = [done, failed, elsewhere, renamed, new]
-        assert await b.inbox.succeeded(GROUP, asked) == {done.id}
+        assert await b.inbox.succeeded(GROUP, asked) == {(done.id, done.type)}
         assert await b.inbox.succeeded(GROUP, []) == set()

@@ -131,6 +131,18 @@ async def test_duplicates_do_not_keep_the_others_from_sharing_a_commit(database_
         assert (at_work.statistics.handled, at_work.statistics.duplicates) == (6, 3)
 
 
+async def test_what_comes_twice_in_one_batch_is_handled_once_with_the_others(database_url: str) -> None:
+    async with bench(database_url) as b:
+        handler = Lists()
+        at_work = subscriber(b, batches(handler, batch=10))
+        messages = [placed(n) for n in range(1, 5)]
+        await deliver(at_work, messages[:1])
+        verdicts = await deliver(at_work, [*messages, *messages])
+        assert handler.calls == [[1], [2, 3, 4]]
+        assert sorted(verdicts) == sorted([("ack", n) for n in range(1, 5)] * 2)
+        assert (at_work.statistics.handled, at_work.statistics.duplicates) == (4, 5)
+
+
 async def test_an_outage_between_the_two_tries_settles_nothing(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

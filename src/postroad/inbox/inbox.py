@@ -84,12 +84,11 @@ class Inbox(Records):
                 raise
             return 0
 
-    async def succeeded(self, group: str, messages: Sequence[Message]) -> set[UUID]:
-        """The ids of those that are handled already, under the type that they have."""
-        types = {message.id: message.type for message in messages}
-        rows = (await self.store.read("inbox_succeeded", group=group, ids=list(types))).rows
-        known = {self.store.id_out(row.event_id): row.event_type for row in rows}
-        return {id for id, type_ in types.items() if known.get(id) == type_}
+    async def succeeded(self, group: str, messages: Sequence[Message]) -> set[tuple[UUID, str]]:
+        """Id and type of those that are handled already."""
+        rows = (await self.store.read("inbox_succeeded", group=group, ids=[message.id for message in messages])).rows
+        known = {(self.store.id_out(row.event_id), row.event_type) for row in rows}
+        return known & {(message.id, message.type) for message in messages}
 
     # -- leases ----------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from functools import partial
 from typing import Final
+from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -94,15 +95,23 @@ class Handling:
     # -- several in one transaction ----------------------------------------------------------------------
 
     async def _together(self, items: Sequence[Ready]) -> Sequence[Ready]:
-        """What is left, to be handled one by one, which finds the culprit: nothing, if all could share a commit."""
-        if await self._share_commit(items):
-            return []
-        # After a crash many are delivered again. Those that are done must not keep the others from sharing a commit.
-        known = await self._inbox.succeeded(self._group, [item.message for item in items])
-        fresh = [item for item in items if item.message.id not in known]
-        shared = bool(known) and await self._share_commit(fresh)
-        await asyncio.gather(*(self._duplicate(item) for item in items if item.message.id in known))
-        return [] if shared else fresh
+        """What is left, to be handled one by one, which finds the culprit: nothing, if all could share a commit.
+
+        After a crash many are delivered again, some of them twice in one batch. These must not keep the others from
+        sharing a commit.
+        """
+        fresh = list({item.identity: item for item in reversed(items)}.values())[::-1]
+        known: set[tuple[UUID, str]] = set()
+        shared = await self._share_commit(fresh)
+        if not shared:
+            known = await self._inbox.succeeded(self._group, [item.message for item in fresh])
+            fresh = [item for item in fresh if item.identity not in known]
+            shared = bool(known) and await self._share_commit(fresh)
+        handled = set(fresh) if shared else set()
+        done = known | {item.identity for item in handled}
+        duplicates = [item for item in items if item.identity in done and item not in handled]
+        await asyncio.gather(*(self._duplicate(item) for item in duplicates))
+        return [item for item in items if item.identity not in done]
 
     async def _share_commit(self, items: Sequence[Ready]) -> bool:
         """All of them, or none."""

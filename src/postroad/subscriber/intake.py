@@ -3,6 +3,7 @@
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Final
+from uuid import UUID
 
 from postroad.brokers.base import Delivery
 from postroad.clock import Clock
@@ -25,6 +26,11 @@ class Ready:
     message: Message
     handler: Handler
     event: object
+
+    @property
+    def identity(self) -> tuple[UUID, str]:
+        """The same in each delivery of one event."""
+        return self.message.id, self.message.type
 
     @property
     def together(self) -> Together | None:
