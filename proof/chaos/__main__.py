@@ -50,7 +50,8 @@ def _run(console: Console, store: str, wire: Wire, plan: Plan, seed: int) -> Res
             status.update(progress_line(store, wire.name, phase, tally))
 
         result = asyncio.run(campaign(store, wire, plan, seed, Path(folder), progress))
-    phase = f"{result.events:,} events in {result.seconds:.0f} s"
+    books = "balanced" if result.books.balanced else f"[red]{result.books}[/red]"
+    phase = f"{result.events:,} events in {result.seconds:.0f} s · {books}"
     console.print(progress_line(store, wire.name, phase, result.tally))
     return result
 
