@@ -143,6 +143,14 @@ async def test_what_comes_twice_in_one_batch_is_handled_once_with_the_others(dat
         assert (at_work.statistics.handled, at_work.statistics.duplicates) == (4, 5)
 
 
+async def test_what_comes_again_behind_its_successor_keeps_its_first_place(database_url: str) -> None:
+    async with bench(database_url) as b:
+        handler = Lists()
+        first, second = placed(1), placed(2)
+        await deliver(subscriber(b, batches(handler, batch=10)), [first, second, first])
+        assert handler.calls == [[1, 2]]
+
+
 async def test_an_outage_between_the_two_tries_settles_nothing(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -100,7 +100,10 @@ class Handling:
         After a crash many are delivered again, some of them twice in one batch. These must not keep the others from
         sharing a commit.
         """
-        fresh = list({item.identity: item for item in reversed(items)}.values())[::-1]
+        first: dict[tuple[UUID, str], Ready] = {}
+        for item in items:
+            first.setdefault(item.identity, item)  # also in its place: the order of its key is that of the first
+        fresh = list(first.values())
         known: set[tuple[UUID, str]] = set()
         shared = await self._share_commit(fresh)
         if not shared:
