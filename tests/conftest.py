@@ -2,7 +2,7 @@
 
 postgresql_url, mariadb_url              the server; tests share it, so leave it as found
 fresh_postgresql_url, fresh_mariadb_url  an empty database of the test's own
-rabbitmq_url                             a virtual host of this session's own on the server
+rabbitmq_url                             a virtual host of this test run's own on the server
 sqlite_url                               an empty SQLite file of the test's own
 database_url                             the test runs three times, once on each store (`store_kind` names it)
 """

@@ -76,7 +76,7 @@ def test_a_savepoint_older_than_the_first_promise_takes_back_all() -> None:
     made(promises, "first")
     made(promises, "second")
     promises.rolled_back()
-    promises.commit()
+    assert promises._open == []
 
 
 def test_a_write_that_ends_after_its_rollback_hurts_nobody() -> None:
@@ -86,6 +86,7 @@ def test_a_write_that_ends_after_its_rollback_hurts_nobody() -> None:
     promises.rolled_back()
     promises.keep(promise, cast(Wake, bell))
     promises.commit()
+    assert bell.rung == 1
 
 
 def test_the_savepoints_of_a_connection_are_followed() -> None:

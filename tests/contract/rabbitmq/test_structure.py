@@ -109,6 +109,7 @@ async def test_a_missing_binding_is_put_back(post: Post, channel: Any) -> None:
     channel.queue_unbind(post.subscription.name, post.topic, "#")
     await post.broker.apply(post.topology)
     await post.send_texts("k", "a")
+    assert await post.has_depth(1)
 
 
 # --- counting --------------------------------------------------------------------------------------
