@@ -81,7 +81,15 @@ class RabbitBroker:
 
     async def _send(self, batch: Sequence[Message]) -> list[Outcome]:
         known = {topic: await self._known(topic) for topic in dict.fromkeys(message.topic for message in batch)}
-        outcomes = await self._publisher.send([await self._addressed(message, known) for message in batch])
+        now = self._clock.now()
+        outcomes = await self._publisher.send(
+            [
+                self._straight(message, known, now)
+                if message.deliver_at is None
+                else await self._late(message, known, now)
+                for message in batch
+            ]
+        )
         if self._publisher.had_rejections() or any(isinstance(outcome, Refused) for outcome in outcomes):
             # What was known to be there may have been removed.
             self._structure.forget()
@@ -93,24 +101,27 @@ class RabbitBroker:
             return Refused("the topic's name is longer than RabbitMQ takes, or no valid text")
         return None if await self._structure.has_topic(topic) else Refused(f"topic {topic!r} does not exist: run apply")
 
-    async def _addressed(self, message: Message, known: dict[str, Refused | None]) -> Addressed:
+    def _straight(self, message: Message, known: dict[str, Refused | None], now: datetime) -> Addressed:
         lane = (message.topic, message.wire_key) if message.wire_key else None
         if refused := known[message.topic]:
             return Addressed(lane, refused)
-        now = self._clock.now()
+        return Addressed(lane, write(message, self.layout.exchange(message.topic), routing_key(message.type), now))
+
+    async def _late(self, message: Message, known: dict[str, Refused | None], now: datetime) -> Addressed:
+        """By way of a queue where it waits. It stands outside its key's order."""
+        if refused := known[message.topic]:
+            return Addressed(None, refused)
         try:
-            exchange, key = await self._route(message, now)
+            exchange, key = await self._detour(message, now)
         except PostroadError as error:
             # A delay queue that is not as it should be is for a person to mend, and no other message's concern.
-            return Addressed(lane, Unavailable(str(error)))
-        return Addressed(lane, write(message, exchange, key, now))
+            return Addressed(None, Unavailable(str(error)))
+        return Addressed(None, write(message, exchange, key, now))
 
-    async def _route(self, message: Message, now: datetime) -> tuple[str, str]:
-        """Exchange and routing key: straight on, or by way of a queue where it waits."""
+    async def _detour(self, message: Message, now: datetime) -> tuple[str, str]:
+        """Exchange and routing key."""
         exchange, key = self.layout.exchange(message.topic), routing_key(message.type)
-        if message.deliver_at is None:
-            return exchange, key
-        wait = (message.deliver_at - now).total_seconds()
+        wait = 0.0 if message.deliver_at is None else (message.deliver_at - now).total_seconds()
         if fixed := self.layout.fixed_delay(message.topic, message.type, wait):
             return exchange, fixed.key
         step = self.layout.step_for(wait)

@@ -15,12 +15,14 @@ from postroad.brokers.rabbitmq.letter import Letter
 from postroad.brokers.rabbitmq.line import Line
 from postroad.errors import BrokerError
 
-Answer = Callable[[Outcome], None]
+Answer = Callable[[int, Outcome], None]
+"""Takes the position that was given with the letter."""
 
 
 @dataclass(slots=True, eq=False)
 class _Pending:
     letter: Letter
+    position: int
     answer: Answer
     returned: str = ""
 
@@ -52,17 +54,17 @@ class Confirms:
         closed = self._channel.closed
         return closed.done() and not closed.cancelled() and isinstance(closed.result(), Rejection)
 
-    def publish(self, letter: Letter, answer: Answer) -> None:
+    def publish(self, letter: Letter, position: int, answer: Answer) -> None:
         try:
             # Mandatory: what no queue takes comes back, before it is confirmed all the same.
             self._channel.raw.basic_publish(
                 letter.exchange, letter.routing_key, letter.body, letter.properties, mandatory=True
             )
         except AMQPError as error:
-            answer(Unavailable(str(unavailable(error))))
+            answer(position, Unavailable(str(unavailable(error))))
             return
         self._last += 1
-        self._pending[self._last] = _Pending(letter, answer)
+        self._pending[self._last] = _Pending(letter, position, answer)
 
     def _on_confirm(self, frame: Any) -> None:
         method = frame.method
@@ -70,12 +72,13 @@ class Confirms:
         for number in self._meant(method.delivery_tag, method.multiple):
             pending = self._pending.pop(number)
             if pending.returned:
-                pending.answer(Refused(pending.returned))
+                pending.answer(pending.position, Refused(pending.returned))
             elif refused:
                 # Its queue is full or lost its quorum: not this message's fault, and it may pass later.
-                pending.answer(Unavailable("RabbitMQ did not take it (nack): a queue is full or has failed"))
+                full = Unavailable("RabbitMQ did not take it (nack): a queue is full or has failed")
+                pending.answer(pending.position, full)
             else:
-                pending.answer(Confirmed())
+                pending.answer(pending.position, Confirmed())
 
     def _meant(self, number: int, multiple: bool) -> list[int]:
         if not multiple:
@@ -99,4 +102,4 @@ class Confirms:
         if not closed.cancelled():
             reason = str(closed.result())
             for one in pending.values():
-                one.answer(Unavailable(reason))
+                one.answer(one.position, Unavailable(reason))

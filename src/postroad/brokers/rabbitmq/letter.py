@@ -37,21 +37,42 @@ class Letter:
 
 def write(message: Message, exchange: str, routing_key: str, now: datetime) -> Letter | Refused:
     attributes = message.attributes()
+    if not _fits_plainly(attributes, message.payload, routing_key) and (
+        refused := _misfit(attributes, message.payload, routing_key)
+    ):
+        return refused
+    return Letter(exchange, routing_key, properties(attributes, now), message.payload)
+
+
+def _fits_plainly(attributes: Mapping[str, str], payload: bytes, routing_key: str) -> bool:
+    """Nearly every message does, and this is quickly seen: what is ASCII has as many bytes as characters."""
+    names, values = "".join(attributes), "".join(attributes.values())
+    return (
+        names.isascii()
+        and values.isascii()
+        and routing_key.isascii()
+        and max(len(names), len(routing_key)) <= _SHORT
+        and len(values) <= _MAX_ATTRIBUTES_BYTES // 2
+        and len(payload) <= MAX_MESSAGE_BYTES // 2
+    )
+
+
+def _misfit(attributes: Mapping[str, str], payload: bytes, routing_key: str) -> Refused | None:
     try:
         sizes = {name: len(name.encode()) for name in attributes}
         size = sum(sizes.values()) + sum(len(value.encode()) + _ROOM_PER_ATTRIBUTE for value in attributes.values())
         key_size = len(routing_key.encode())
     except UnicodeEncodeError as error:
         return Refused(f"an attribute is not valid Unicode: {error}")
-    if size + len(message.payload) > MAX_MESSAGE_BYTES:
-        return Refused(f"the message is {size + len(message.payload):,} bytes, RabbitMQ takes {MAX_MESSAGE_BYTES:,}")
+    if size + len(payload) > MAX_MESSAGE_BYTES:
+        return Refused(f"the message is {size + len(payload):,} bytes, RabbitMQ takes {MAX_MESSAGE_BYTES:,}")
     if size > _MAX_ATTRIBUTES_BYTES:
         return Refused(f"the attributes are {size:,} bytes, RabbitMQ takes {_MAX_ATTRIBUTES_BYTES:,}")
     if key_size > _SHORT:
         return Refused(f"the event type is {key_size} bytes long, RabbitMQ takes {_SHORT} in a routing key")
     if too_long := next((name for name, length in sizes.items() if length > _SHORT), None):
         return Refused(f"the attribute name {too_long[:40]!r}… is longer than the {_SHORT} bytes that RabbitMQ takes")
-    return Letter(exchange, routing_key, properties(attributes, now), message.payload)
+    return None
 
 
 def properties(attributes: Mapping[str, str], now: datetime, **ours: str) -> Any:

@@ -126,7 +126,7 @@ class _Dispatch:
         letter = self._batch[position].letter
         target = self._channels[letter.exchange] if isinstance(letter, Letter) else letter
         if isinstance(letter, Letter) and isinstance(target, Confirms):
-            target.publish(letter, lambda outcome: self._decide(position, outcome))
+            target.publish(letter, position, self._decide)
         elif isinstance(target, Refused | Unavailable):
             self._decide(position, target)
 
