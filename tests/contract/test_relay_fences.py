@@ -34,7 +34,7 @@ async def run(office: Office, statement: str, **values: Any) -> Any:
 
 async def mark_failed(office: Office, relay: Relay, one: Due) -> int:
     async with office.store.transaction() as connection:
-        return await relay._mark_failed(connection, one, "no", 60.0)
+        return await relay.carrier._mark_failed(connection, one, "no", 60.0)
 
 
 async def held(office: Office, holder: UUID, name: str) -> dict[int, Any]:
@@ -55,7 +55,7 @@ async def test_losing_one_shard_is_losing_the_right_to_mark_its_events(office: O
     await office.run(
         "UPDATE {shards} SET token = :token, epoch = 2 WHERE shard = 7", token=office.store.adapt(SOMEBODY)
     )
-    await relay._mark([one["a"]], [])
+    await relay.carrier.mark([one["a"]], [])
     assert relay.leases.epochs == {}
     assert await mark_failed(office, relay, one["b"]) == 0
     assert await office.states() == ["NEW", "NEW"]
@@ -66,7 +66,7 @@ async def test_only_what_was_sent_or_refused_is_marked(office: Office) -> None:
     await office.run("UPDATE {delivery} SET {shard} = 7")
     relay = await leased(office)
     one = await due(office, relay)
-    await relay._mark([one["b"]], [])
+    await relay.carrier.mark([one["b"]], [])
     assert await mark_failed(office, relay, one["c"]) == 1
     rows = await office.rows()
     assert [row.state for row in rows] == ["NEW", "SENT", "RETRY", "NEW"]
@@ -82,7 +82,7 @@ async def test_each_event_is_marked_by_the_lease_of_its_own_shard(office: Office
     relay = await leased(office)
     one = await due(office, relay)
     await office.run("UPDATE {shards} SET token = :token WHERE shard = 1", token=office.store.adapt(SOMEBODY))
-    await relay._mark([one["a"], one["b"], one["c"]], [])
+    await relay.carrier.mark([one["a"], one["b"], one["c"]], [])
     assert await office.states() == ["SENT", "NEW", "SENT"]
 
 

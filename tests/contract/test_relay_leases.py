@@ -71,7 +71,7 @@ async def test_a_relay_that_was_away_longer_than_its_lease_sends_nothing(office:
     assert len(relay.leases.epochs) == SHARDS
     clock.shift(0.2)
     assert relay.leases.epochs == {}
-    assert await relay._carry(look.runs) == 0
+    assert await relay.carrier.carry(look.runs) == 0
     assert office.broker.sent == []
     assert relay.breaker.open_destinations == []
 
@@ -112,7 +112,7 @@ async def test_a_zombie_marks_nothing_and_asks_before_it_goes_on(office: Office)
             await heir.leases.keep()
             return list(await super().send(batch))
 
-    zombie._broker = Stalling()
+    zombie.carrier._broker = Stalling()
     await zombie.run_once()
     assert await office.states() == ["NEW", "NEW", "NEW"]
     assert zombie.leases.epochs == {}

@@ -113,9 +113,9 @@ async def test_while_a_topic_is_out_a_look_goes_only_so_far(office: Office) -> N
     asked: list[float] = []
     read = relay._reader.read
 
-    async def noting(epochs: Any, wanted: Any, pages: float) -> Any:
+    async def noting(epochs: Any, wanted: Any, pages: float, busy: Any) -> Any:
         asked.append(pages)
-        return await read(epochs, wanted, pages)
+        return await read(epochs, wanted, pages, busy)
 
     relay._reader.read = noting  # type: ignore[method-assign]
     await relay.run_once()

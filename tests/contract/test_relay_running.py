@@ -4,8 +4,6 @@ import asyncio
 import logging
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import psycopg
 import pytest
@@ -18,6 +16,7 @@ from postroad.testing import VirtualClock
 from postroad.testing.faulty_store import FaultyStore
 from postroad.testing.office import Office, Posted, RecordingBroker
 from tests.support.outbox import until
+from tests.support.relay import running
 
 LONG = 600.0
 """Seconds between looks: whoever is woken within a test was woken by something else."""
@@ -37,18 +36,6 @@ class Signalling(RecordingBroker):
         async with asyncio.timeout(20):
             await self.arrived.wait()
         self.arrived.clear()
-
-
-@asynccontextmanager
-async def running(relay: Relay) -> AsyncIterator[asyncio.Task[None]]:
-    stop = asyncio.Event()
-    task = asyncio.create_task(relay.run(stop))
-    try:
-        yield task
-    finally:
-        stop.set()
-        async with asyncio.timeout(20):
-            await task
 
 
 async def asleep(relay: Relay) -> None:

@@ -13,8 +13,8 @@ import pytest
 
 from postroad.brokers.base import Confirmed, Outcome
 from postroad.inbox import Inbox
-from postroad.relay import Relay
 from postroad.relay.breaker import Breaker
+from postroad.relay.carrier import Carrier
 from postroad.subscriber.handling import Handling
 from proof.simulator.runs import Simulator, simulator
 from proof.simulator.shrink import shrink
@@ -85,7 +85,7 @@ def first_violation(one: Simulator, kind: str, seeds: int = 80) -> Any:
     return next((outcome for outcome in outcomes if any(told.startswith(kind) for told in outcome.violations)), None)
 
 
-async def believe_every_send(self: Relay, runs: Sequence[Any]) -> list[Sequence[Outcome]]:
+async def believe_every_send(self: Carrier, runs: Sequence[Any]) -> list[Sequence[Outcome]]:
     """Marks what was not confirmed."""
     await self._broker.send([due.message for run in runs for due in run])
     return [[Confirmed()] * len(run) for run in runs]
@@ -106,7 +106,7 @@ async def give_up_on_verdicts(self: Handling, give: Any) -> None:
 @pytest.mark.parametrize(
     ("owner", "name", "bug", "expected"),
     [
-        (Relay, "_send", believe_every_send, "lost"),
+        (Carrier, "_send", believe_every_send, "lost"),
         (Inbox, "claim", forget_what_was_handled, "doubled"),
         (Handling, "_settle", give_up_on_verdicts, "lost"),
         (Breaker, "allows", lambda self, topic: False, "lost"),
@@ -122,7 +122,7 @@ def test_a_planted_bug_is_found(
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_failing_seed_is_cut_down_to_the_faults_that_matter(monkeypatch: pytest.MonkeyPatch, one: Simulator) -> None:
-    monkeypatch.setattr(Relay, "_send", believe_every_send)
+    monkeypatch.setattr(Carrier, "_send", believe_every_send)
     failed = first_violation(one, "lost")
     kept = shrink(one, failed)
     assert len(kept) < failed.drawn / 2

@@ -5,7 +5,8 @@ in this run, and marks follow confirms. Then a crash, a stall or a lost lease co
 inbox absorbs.
 """
 
+from postroad.relay.options import RelayOptions
 from postroad.relay.pruner import Pruner
-from postroad.relay.relay import Relay, RelayOptions
+from postroad.relay.relay import Relay
 
 __all__ = ["Pruner", "Relay", "RelayOptions"]

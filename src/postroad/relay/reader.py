@@ -1,8 +1,8 @@
 """What is due: for each key its oldest unsent events, in order, key after key through our shards."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence, Set
+from dataclasses import dataclass, field, replace
 from itertools import groupby, takewhile
 from typing import Any, Final
 
@@ -31,6 +31,8 @@ class Due:
     message: Message
     row_id: Any
     """The event id as the table holds it: what other programs wrote need not look like ours."""
+    key: str
+    """What it must stay in order with: its aggregate's, or one of its own if it is delayed."""
     shard: int
     epoch: int
     attempts: int
@@ -54,6 +56,8 @@ Run = Sequence[Due]
 class Look:
     runs: list[Run] = field(default_factory=list)
     unreadable: list[Unreadable] = field(default_factory=list)
+    more: bool = False
+    """Whether there are keys that it did not reach."""
 
     def __bool__(self) -> bool:
         return bool(self.runs or self.unreadable)
@@ -70,10 +74,14 @@ class DueReader:
         self._payloads = Payloads(store, outbox, MOST_BYTES, most_rows=batch + SHARDS)
 
     async def read(
-        self, epochs: dict[int, int], wanted: Callable[[str], bool] = lambda topic: True, pages: float = math.inf
+        self,
+        epochs: dict[int, int],
+        wanted: Callable[[str], bool] = lambda topic: True,
+        pages: float = math.inf,
+        busy: Set[str] = frozenset(),
     ) -> Look:
-        """What can be sent to the wanted topics. Only a full round through all keys may find nothing: a
-        thousand parked keys, or keys of a topic that is out, must not hide the one behind them."""
+        """What can be sent to the wanted topics, of keys that are not busy. Only a full round through all keys may
+        find nothing: a thousand parked keys, or keys of a topic that is out, must not hide the one behind them."""
         begun = dict(self._after)
         started_over: set[int] = set()
         ahead = sorted(epochs, key=lambda shard: (shard <= self._last_shard, shard))
@@ -87,8 +95,9 @@ class DueReader:
             self._run.found(len(rows))
             self._last_shard = shards[-1]
             ahead = later + self._move_on(shards, rows, depth, begun, started_over)
-            if look := await self._sort_out(rows, epochs, wanted):
-                return look
+            idle = [row for row in rows if row.ordering_key not in busy] if busy else rows
+            if look := await self._sort_out(idle, epochs, wanted):
+                return replace(look, more=bool(ahead))
         return Look()
 
     async def _read_due(self, shards: Sequence[int], depth: int) -> Sequence[Row[Any]]:
@@ -188,7 +197,7 @@ class DueReader:
         )
         # Whatever cannot travel shows here, where it can be parked, and not inside the broker's adapter.
         msgspec.convert(message.attributes(), dict[str, str])
-        return Due(message, row.event_id, row.shard, epoch, row.attempts)
+        return Due(message, row.event_id, row.ordering_key, row.shard, epoch, row.attempts)
 
     def _event_id(self, value: Any) -> Any:
         if not isinstance(value, str):

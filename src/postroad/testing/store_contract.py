@@ -212,7 +212,7 @@ class StoreContract:
         await successor.leases.keep()
         assert len(successor.leases.epochs) == SHARDS
         (due,) = look.runs[0]
-        await zombie._mark([due], [])
+        await zombie.carrier.mark([due], [])
         assert await office.states() == ["NEW"]
         assert zombie.leases.epochs == {}
 
@@ -252,11 +252,11 @@ class StoreContract:
         relay = office.relay()
         await relay.leases.keep()
         ((due,),) = (await DueReader(office.store, office.table, 10).read(relay.leases.epochs)).runs
-        await relay._mark([due], [])
+        await relay.carrier.mark([due], [])
         await office.run("UPDATE {delivery} SET {published_at} = :then", then=LONG_AGO)
         async with office.store.transaction() as connection:
-            assert await relay._mark_failed(connection, due, "late", None) == 0
-        await relay._mark([due], [])
+            assert await relay.carrier._mark_failed(connection, due, "late", None) == 0
+        await relay.carrier.mark([due], [])
         assert await office.states() == ["SENT"]
         sent = await office.query("SELECT 1 FROM {delivery} WHERE {published_at} = :then", then=LONG_AGO)
         assert len(sent) == 1
