@@ -16,9 +16,9 @@ import psycopg
 from rich.console import Console
 from rich.table import Table
 
-from bench.common import ROOT, Figure, Scale, postgresql
+from bench.common import ROOT, Figure, Scale, service
 
-NAMES = ("write", "relay", "latency", "parked", "consume")
+NAMES = ("write", "relay", "latency", "parked", "consume", "rabbitmq")
 
 
 @click.command()
@@ -29,7 +29,7 @@ def main(names: tuple[str, ...], quick: bool, full: bool) -> None:
     """Measure some figures, or all."""
     scale = Scale.QUICK if quick else Scale.FULL if full else Scale.NORMAL
     console = Console(width=max(Console().width, 110))
-    server = postgresql()
+    server = service("postgresql")
     machine = _machine(server)
     figures: list[Figure] = []
     for name in names or NAMES:

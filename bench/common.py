@@ -98,14 +98,14 @@ class OrderPlaced(msgspec.Struct, frozen=True):
     cents: int
 
 
-def postgresql() -> str:
-    """The server's address, from the environment or from scripts/services."""
-    variable = "POSTROAD_TEST_POSTGRESQL_URL"
-    script = f'eval "$(scripts/services env postgresql)"; echo "${variable}"'
+def service(name: str) -> str:
+    """A server's address, from the environment or from scripts/services."""
+    variable = f"POSTROAD_TEST_{name.upper()}_URL"
+    script = f'eval "$(scripts/services env {name})"; echo "${variable}"'
     asked = subprocess.run(["bash", "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     if url := os.environ.get(variable) or asked.stdout.strip():
         return url
-    raise SystemExit("PostgreSQL is not running. Start it: scripts/services up postgresql")
+    raise SystemExit(f"{name} is not running. Start it: scripts/services up {name}")
 
 
 @asynccontextmanager

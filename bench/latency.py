@@ -39,29 +39,29 @@ Moments = dict[str, float]
 
 async def measure(scale: Scale, server: str) -> list[Figure]:
     events = scale.of(5, 250, 1_000)
-    figures = []
+    found = []
     for where, serve in (("one process", _serving), ("two processes", _serving_elsewhere)):
         rounds = []
         with TemporaryDirectory() as directory:
             for number in range(scale.rounds):
                 broker = f"embedded:{Path(directory) / str(number)}.db"
                 async with fresh_road(server, *TABLES, broker_url=broker) as road:
-                    rounds.append(await _delays(road, serve, events))
-        figures += _figures(where, rounds)
-    return figures
+                    rounds.append(await delays(road, serve, events))
+        found += figures(f"latency, {where}", rounds, "embedded broker in a file")
+    return found
 
 
-def _figures(where: str, rounds: list[list[list[float]]]) -> list[Figure]:
+def figures(name: str, rounds: list[list[list[float]]], broker: str) -> list[Figure]:
     medians, bare_medians = ([statistics.median(delays) for delays in side] for side in zip(*rounds, strict=True))
     highest = [statistics.quantiles(ours, n=100, method="inclusive")[98] for ours, _ in rounds]
-    note = f"{PER_SECOND} events/s each, in turn, embedded broker in a file"
+    note = f"{PER_SECOND} events/s each, in turn, {broker}"
     return [
-        Figure(f"latency, {where}", medians, bare_medians, "ms", Target(2, at_most=True), note),
-        Figure(f"latency, {where}, p99", highest, medians, "ms", Target(5, at_most=True), "against its median"),
+        Figure(name, medians, bare_medians, "ms", Target(2, at_most=True), note),
+        Figure(f"{name}, p99", highest, medians, "ms", Target(5, at_most=True), "against its median"),
     ]
 
 
-async def _delays(
+async def delays(
     road: Postroad, serve: Callable[[Postroad], AbstractAsyncContextManager[Moments]], events: int
 ) -> list[list[float]]:
     """Milliseconds for each event, ours and the bare loop's, after a few that only warm things up."""

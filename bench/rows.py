@@ -15,17 +15,27 @@ INSERT INTO postroad_outbox (event_id, topic, event_type, aggregate_type, aggreg
        published_at)
 SELECT CAST(lpad(to_hex(n), 32, '0') AS uuid), 'bench.order.events', 'bench.order.placed', 'order', k,
        n / keys + 1, 1,
-       convert_to('{"order_id":"' || k || '","customer":"customer-1","cents":4200}', 'UTF8'),
+       convert_to('{"order_id":"' || k || '","customer":"' || customer || '","cents":4200}', 'UTF8'),
        lpad(to_hex(n), 32, '0'), '{"source_service":"bench"}', now(), 'order/' || k, abs(hashtext(k)) %% 256,
        state, CASE state WHEN 'SENT' THEN now() END
-  FROM (SELECT n, keys, state, prefix || n %% keys AS k
-          FROM (SELECT CAST(%(keys)s AS int), CAST(%(state)s AS text), CAST(%(prefix)s AS text))
-               AS given(keys, state, prefix),
+  FROM (SELECT n, keys, state, customer, prefix || n %% keys AS k
+          FROM (SELECT CAST(%(keys)s AS int), CAST(%(state)s AS text), CAST(%(prefix)s AS text),
+                       CAST(%(customer)s AS text)) AS given(keys, state, prefix, customer),
                generate_series(CAST(%(first)s AS bigint), CAST(%(last)s AS bigint)) AS n) AS rows"""
 
 
-async def fill(road: Postroad, rows: int, *, keys: int, first: int = 0, state: str = "NEW", prefix: str = "o-") -> None:
-    values = {"keys": keys, "state": state, "first": first, "last": first + rows - 1, "prefix": prefix}
+async def fill(
+    road: Postroad,
+    rows: int,
+    *,
+    keys: int,
+    first: int = 0,
+    state: str = "NEW",
+    prefix: str = "o-",
+    customer: str = "customer-1",
+) -> None:
+    last = first + rows - 1
+    values = {"keys": keys, "state": state, "first": first, "last": last, "prefix": prefix, "customer": customer}
     async with road.store.transaction() as connection:
         await connection.exec_driver_sql(_FILL, values)
 
@@ -38,11 +48,11 @@ async def settle_down(road: Postroad) -> None:
         await connection.exec_driver_sql("CHECKPOINT")
 
 
-async def refill(road: Postroad, rows: int, *, keys: int) -> None:
+async def refill(road: Postroad, rows: int, *, keys: int, customer: str = "customer-1") -> None:
     """These rows and no others, all of them due."""
     async with road.store.transaction() as connection:
         await connection.exec_driver_sql("TRUNCATE postroad_outbox")
-    await fill(road, rows, keys=keys)
+    await fill(road, rows, keys=keys, customer=customer)
     await settle_down(road)
 
 
