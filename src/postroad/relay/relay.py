@@ -122,10 +122,12 @@ class Relay:
     async def run_once(self) -> int:
         """One round; how many rows it settled."""
         await self._set_out()
-        settled = await self._landed()
-        while self._probes:
-            settled += await self._probes.popitem()[1]
-        return settled
+        tasks = [*self._rounds, *self._probes.values()]
+        self._rounds.clear()
+        self._probes.clear()
+        # All of them to their end, whatever becomes of one.
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return sum(task.result() for task in tasks)
 
     async def _advance(self) -> int:
         """One round, begun while the one before it may still be on its way; 0 if there is no hurry to look again."""
