@@ -5,6 +5,7 @@ import re
 import uuid
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Final, TypeVar
 from zlib import crc32
 
@@ -24,7 +25,7 @@ _HEADER_PREFIX: Final = "header."
 T = TypeVar("T")
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True):
+class Message(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One event on its way. Handlers may ask for it as `message`; it never shows a table."""
 
     id: uuid.UUID
@@ -62,6 +63,11 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
     def attributes(self) -> dict[str, str]:
         """The message without its payload, as the text attributes every broker can carry."""
+        return self._attributes.copy()
+
+    @cached_property
+    def _attributes(self) -> dict[str, str]:
+        # Kept: a relay looks at them to see whether they can travel, before the broker's adapter does.
         wire = {
             "event_id": str(self.id),
             "event_type": self.type,
@@ -160,7 +166,10 @@ def rfc3339(moment: datetime) -> str:
     """Raises ValueError for a naive datetime, which `astimezone` would take for the machine's local time."""
     if moment.tzinfo is None:
         raise ValueError(f"{moment.isoformat()} has no time zone")
-    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    text = moment.isoformat()
+    if not text.endswith("+00:00"):
+        text = moment.astimezone(UTC).isoformat()
+    return text.removesuffix("+00:00") + "Z"
 
 
 def parse_rfc3339(text: str) -> datetime:

@@ -56,8 +56,8 @@ async def test_while_one_round_is_on_its_way_the_next_one_goes_out(office: Offic
     broker = Gated()
     await post_in_one_shard(office, *"abcdef")
     async with running(office.relay(broker, batch=2)):
-        await until(lambda: len(broker.begun) == 2)
-        first, second = broker.begun
+        await until(lambda: len(broker.begun) >= 2)
+        first, second = broker.begun[:2]
         assert not set(first) & set(second)
         broker.gate.set()
         await until(lambda: len(broker.sent) == 6)
@@ -104,7 +104,7 @@ async def test_what_is_on_its_way_is_settled_before_the_relay_leaves(office: Off
     await post_in_one_shard(office, *"abcd")
     relay = office.relay(broker, batch=2)
     async with running(relay):
-        await until(lambda: len(broker.begun) == 2)
+        await until(lambda: len(broker.begun) >= 2)
         asyncio.get_running_loop().call_later(0.01, broker.gate.set)
     sent = [row.state for row in await office.rows()].count("SENT")
     assert sent == len(broker.sent) == sum(map(len, broker.begun))
@@ -117,7 +117,7 @@ async def test_whoever_is_cancelled_leaves_no_round_behind(office: Office) -> No
     await post_in_one_shard(office, *"abcd")
     relay = office.relay(broker, batch=2)
     task = asyncio.create_task(relay.run(asyncio.Event()))
-    await until(lambda: len(broker.begun) == 2)
+    await until(lambda: len(broker.begun) >= 2)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     broker.gate.set()

@@ -24,8 +24,7 @@ MOST_BYTES: Final = 16 * 1024 * 1024
 _decode_attributes = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-@dataclass(frozen=True, slots=True)
-class Due:
+class Due(msgspec.Struct, frozen=True):
     """An outbox row in a relay's hands, with the epoch under which it was read."""
 
     message: Message
@@ -188,15 +187,15 @@ class DueReader:
             schema_version=row.schema_version or 1,
             content_type=row.content_type or "application/json",
             tenant=row.tenant_id or "",
-            headers=msgspec.convert(extras.get("headers", {}), dict[str, str]),
+            headers=msgspec.convert(extras["headers"], dict[str, str]) if "headers" in extras else {},
             correlation_id=row.correlation_id,
             causation_id=row.causation_id,
             deliver_at=self._store.time_out(row.deliver_at),
             # Names that newer code may have written are passed over.
             **{name: extras[name] for name in OPTIONAL_ATTRIBUTES if name in extras},
         )
-        # Whatever cannot travel shows here, where it can be parked, and not inside the broker's adapter.
-        msgspec.convert(message.attributes(), dict[str, str])
+        # Whatever is no text shows here, where it can be parked, and not inside the broker's adapter.
+        "".join(message.attributes().values())
         return Due(message, row.event_id, row.ordering_key, row.shard, epoch, row.attempts)
 
     def _event_id(self, value: Any) -> Any:

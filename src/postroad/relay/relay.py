@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("postroad.relay")
 
-_ROUNDS_AT_ONCE = 2
+_ROUNDS_AT_ONCE = 3
 _WATCH_AGAIN = 1.0
 _PAGES_IN_OUTAGE = 8
 _PAUSE_IN_OUTAGE = 0.05

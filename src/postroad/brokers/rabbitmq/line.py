@@ -9,6 +9,7 @@ from typing import Any, Final
 from pika.adapters.asyncio_connection import AsyncioConnection
 from pika.exceptions import AMQPConnectionError, AMQPError, ProbableAccessDeniedError, ProbableAuthenticationError
 
+from postroad.brokers.rabbitmq import frames
 from postroad.brokers.rabbitmq.address import Address
 from postroad.brokers.rabbitmq.channel import Channel, fail, resolve, unavailable
 from postroad.errors import BrokerUnavailable
@@ -30,6 +31,12 @@ class _Gathering(AsyncioConnection):  # type: ignore[misc]  # pika has no types
     for each message. That is a third of the processor time that publishing takes."""
 
     _gathered: list[bytes] | None = None
+
+    def _send_message(self, channel_number: int, method_frame: Any, content: tuple[Any, bytes]) -> None:
+        properties, body = content
+        self._output_marshaled_frames(
+            [frames.message(channel_number, method_frame, properties, body, self._body_max_length)]
+        )
 
     def _adapter_emit_data(self, data: bytes) -> None:
         if self._gathered is None:
