@@ -15,7 +15,7 @@ from postroad.brokers.rabbitmq.line import Line
 from postroad.errors import BrokerError, BrokerUnavailable
 
 _SHORTEST_PAUSE: Final = 0.1
-_LONGEST_PAUSE: Final = 5.0
+_LONGEST_PAUSE: Final = 1.0
 
 log = logging.getLogger("postroad.rabbitmq")
 

@@ -17,7 +17,7 @@ from postroad.errors import BrokerUnavailable
 _CONNECT_SECONDS: Final = 6.0
 _CLOSE_SECONDS: Final = 3.0
 _SHORTEST_PAUSE: Final = 0.05
-_LONGEST_PAUSE: Final = 5.0
+_LONGEST_PAUSE: Final = 1.0
 
 log = logging.getLogger("postroad.rabbitmq")
 
