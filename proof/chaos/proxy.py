@@ -12,6 +12,8 @@ COMMIT: Final = re.compile(rb"(?<![A-Z ])COMMIT")
 """The statement alone: "READ COMMITTED" has a space before it."""
 MARK: Final = re.compile(rb"= 'SENT',")
 """What a relay does once the broker has confirmed."""
+ACKNOWLEDGED: Final = re.compile(rb"\x01..\0\0\0\x0d\0\x3c\0\x50", re.DOTALL)
+"""RabbitMQ's basic.ack, a whole frame's beginning: from the server it confirms, from a client it settles."""
 
 _LONGEST_NEEDLE: Final = 16
 _PREPARED: Final = re.compile(rb"P.{4}(_pg3_[^\0]*)\0([^\0]*)\0", re.DOTALL)
@@ -38,10 +40,11 @@ class CutAfter:
 
 @dataclass(eq=False)
 class CutAt:
-    """When the client sends the statement: before the server gets it, or after it did, in place of its answer."""
+    """When one side sends the statement: before the other gets it, or after it did, in place of its answer."""
 
     statement: re.Pattern[bytes]
     answered: bool
+    sender: Side = Side.CLIENT
     sprung: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -58,6 +61,7 @@ class Proxy:
         self.trap: Trap | None = None
         """For whichever connection runs into it first."""
         self.silent = False
+        self.away = False
         self.cuts = 0
 
     async def start(self) -> None:
@@ -66,6 +70,9 @@ class Proxy:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def connect(self, link: "Link") -> None:
+        if self.away:
+            link.close()
+            return
         try:
             await asyncio.get_running_loop().create_connection(lambda: End(link, Side.SERVER), *self._target)
         except OSError:
@@ -81,6 +88,14 @@ class Proxy:
         self.silent = False
         for link in self.links:
             link.listen(True)
+
+    def leave(self) -> None:
+        """As if the server had gone: every connection ends, and each new one at once."""
+        self.away = True
+        self.cut_all()
+
+    def come_back(self) -> None:
+        self.away = False
 
     def cut_all(self) -> int:
         found = list(self.links)
@@ -118,7 +133,7 @@ class Link:
         self._connecting: asyncio.Task[None] | None = None
         self._closed = False
         self._awaiting_answer: CutAt | None = None
-        self._tail = b""
+        self._tails = dict.fromkeys(Side, b"")
         self._named: set[bytes] = set()
 
     def joined(self, side: Side, transport: asyncio.Transport) -> None:
@@ -142,11 +157,11 @@ class Link:
     def passing(self, sender: Side, data: bytes) -> None:
         if self._closed:
             return
-        if self._awaiting_answer and sender is Side.SERVER:
-            # The server has done it, and the client will never know.
+        if self._awaiting_answer and sender is not self._awaiting_answer.sender:
+            # The server has done it, and the client will never know; or the other way round.
             self._spring(self._awaiting_answer)
             return
-        seen = sender is Side.CLIENT and self._notice(data)
+        seen = self._notice(sender, data)
         match self._proxy.trap:
             case CutAfter() as trap if trap.sender is sender and not trap.sprung.is_set():
                 if len(data) >= trap.bytes:
@@ -187,15 +202,16 @@ class Link:
     def _forward(self, sender: Side, data: bytes) -> None:
         self._ends[sender.other].write(data)
 
-    def _notice(self, data: bytes) -> bool:
+    def _notice(self, sender: Side, data: bytes) -> bool:
         """Whether the statement that the trap waits for passes; names of prepared ones are always noted."""
-        window = self._tail + data
-        self._tail = window[-_LONGEST_NEEDLE:]
-        for name, statement in _PREPARED.findall(data):
-            if MARK.search(statement):
-                self._named.add(b"\0" + name + b"\0")
+        window = self._tails[sender] + data
+        self._tails[sender] = window[-_LONGEST_NEEDLE:]
+        if sender is Side.CLIENT:
+            for name, statement in _PREPARED.findall(data):
+                if MARK.search(statement):
+                    self._named.add(b"\0" + name + b"\0")
         trap = self._proxy.trap
-        if not isinstance(trap, CutAt):
+        if not isinstance(trap, CutAt) or trap.sender is not sender:
             return False
         if trap.statement is MARK and any(name in data for name in self._named):
             return True

@@ -1,6 +1,8 @@
 """From the business transaction to the handler's effect by way of a real RabbitMQ, on each database."""
 
 import asyncio
+import os
+import time
 from collections.abc import AsyncIterator
 from itertools import count
 from pathlib import Path
@@ -23,6 +25,8 @@ from proof.chaos.proxy import Proxy
 from tests.support.rabbitmq import through, with_options
 
 TOPIC = f"journey.r{uuid4().hex[:8]}.events"
+OUTAGE = float(os.environ.get("POSTROAD_OUTAGE_SECONDS", "2"))
+"""Long enough for all pauses between tries to have become the longest there are: a minute shows no more."""
 
 
 @event("parcel.moved", topic=TOPIC, aggregate="parcel", key="parcel")
@@ -57,8 +61,8 @@ async def trail(road: Postroad) -> dict[str, list[int]]:
     return found
 
 
-async def move(road: Postroad, parcels: str, steps: int) -> None:
-    for step in range(steps):
+async def move(road: Postroad, parcels: str, steps: int, *, first: int = 0) -> None:
+    for step in range(first, first + steps):
         async with road.session() as session, session.begin():
             for parcel in parcels:
                 road.add(session, ParcelMoved(parcel, step))
@@ -205,6 +209,60 @@ async def test_effects_happen_once_and_in_order_however_often_connections_break(
         assert proxy.cuts >= cuts // 2
         assert await trail(road) == {parcel: list(range(steps)) for parcel in parcels}
     await proxy.aclose()
+
+
+@pytest.mark.spec("P6", "F5", "R8")
+async def test_a_time_without_the_broker_loses_nothing_and_costs_no_attempt(
+    database_url: str, rabbitmq_url: str, store_kind: str
+) -> None:
+    group = f"g{uuid4().hex[:8]}"
+    proxy = Proxy("127.0.0.1", urlsplit(rabbitmq_url).port or 0)
+    await proxy.start()
+    steps, parcels = 30, "abcde"
+    begun: dict[str, list[int]] = {}
+    async with Postroad("parcels", database_url, through(rabbitmq_url, proxy.port)) as road:
+        await road.migrate()
+        async with road.session() as session, session.begin():
+            await session.execute(text("CREATE TABLE trail (parcel VARCHAR(20), step INT)"))
+
+        @road.on(ParcelMoved, group=group)
+        async def record(moved: ParcelMoved, session: AsyncSession) -> None:
+            await note(session, moved)
+            begun.setdefault(moved.parcel, []).append(moved.step)
+
+        runner = road.runner()
+        async with runner.started():
+            # Some are on their way when it begins.
+            await move(road, parcels, steps)
+            proxy.leave()
+            for step in range(steps):
+                await asyncio.sleep(OUTAGE / steps)
+                await move(road, parcels, 1, first=steps + step)
+            there = sum(map(len, (await trail(road)).values()))
+            left = 2 * steps * len(parcels) - there
+            proxy.come_back()
+            back = time.monotonic()
+            await until_trail_has(road, there + 1)
+            first = time.monotonic() - back
+            await until_trail_has(road, there + left)
+            last = time.monotonic() - back
+            print(f"{store_kind}, {OUTAGE:g} s without RabbitMQ, {left} left: first {first:.2f} s, last {last:.2f} s")
+            await road.drain(60)
+        in_order = {parcel: list(range(2 * steps)) for parcel in parcels}
+        assert {parcel: sorted(found) for parcel, found in (await trail(road)).items()} == in_order
+        assert {parcel: list(dict.fromkeys(found)) for parcel, found in begun.items()} == in_order
+        (relay,) = runner.relays
+        assert relay.statistics.outages >= 1
+        assert await outbox_and_inbox(road) == ({("SENT", 0)}, {0})
+    await proxy.aclose()
+
+
+async def outbox_and_inbox(road: Postroad) -> tuple[set[Any], set[Any]]:
+    """States and attempts of the one, attempts of the other."""
+    async with road.session() as session:
+        outbox = await session.execute(text(f"SELECT state, attempts FROM {road.outboxes[0].delivery}"))
+        inbox = await session.execute(text("SELECT retry_count FROM postroad_inbox"))
+        return set(map(tuple, outbox)), set(inbox.scalars())
 
 
 async def until_trail_has(road: Postroad, length: int) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from proof.chaos.proxy import COMMIT, MARK, CutAfter, CutAt, Proxy, Side, Trap
+from proof.chaos.proxy import ACKNOWLEDGED, COMMIT, MARK, CutAfter, CutAt, Proxy, Side, Trap
 
 
 @dataclass
@@ -141,6 +141,47 @@ async def test_a_prepared_mark_is_known_by_its_name(proxy: Proxy, echo: Echo) ->
         await client.until_cut(bound)
         assert await sprung
     assert bound not in echo.received
+
+
+ACK = b"\x01\0\x01\0\0\0\x0d\0\x3c\0\x50\0\0\0\0\0\0\0\x07\0\xce"
+
+
+async def test_a_confirm_of_the_server_never_reaches_the_client(proxy: Proxy, echo: Echo) -> None:
+    async with Client(proxy) as client:
+        await client.ask(b"hello")
+        sprung = await _armed(proxy, CutAt(ACKNOWLEDGED, answered=False, sender=Side.SERVER))
+        assert await client.until_cut(ACK) == b""
+        assert await sprung
+    assert ACK in echo.received
+
+
+async def test_a_confirm_reaches_the_client_and_what_it_says_next_is_lost(proxy: Proxy, echo: Echo) -> None:
+    async with Client(proxy) as client:
+        sprung = await _armed(proxy, CutAt(ACKNOWLEDGED, answered=True, sender=Side.SERVER))
+        assert await client.ask(ACK) == ACK
+        assert await client.until_cut(b"next") == b""
+        assert await sprung
+    assert b"next" not in echo.received
+
+
+async def test_an_acknowledgement_of_the_client_is_not_taken_for_a_confirm(proxy: Proxy, echo: Echo) -> None:
+    async with Client(proxy) as client:
+        sprung = await _armed(proxy, CutAt(ACKNOWLEDGED, answered=False, sender=Side.CLIENT))
+        await client.until_cut(ACK)
+        assert await sprung
+    assert ACK not in echo.received
+
+
+async def test_a_server_that_leaves_ends_every_connection_until_it_comes_back(proxy: Proxy) -> None:
+    async with Client(proxy) as client:
+        await client.ask(b"hello")
+        proxy.leave()
+        assert await client.until_cut(b"there?") == b""
+    async with Client(proxy) as client:
+        assert await client.until_cut(b"hello?") == b""
+    proxy.come_back()
+    async with Client(proxy) as client:
+        assert await client.ask(b"hello") == b"hello"
 
 
 async def test_one_trap_cuts_one_connection(proxy: Proxy) -> None:
