@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from postroad import Postroad, event
 from postroad.drain import unsent
-from postroad.errors import PoisonError
+from postroad.errors import PoisonError, StoreUnavailable
 from postroad.message import Message
 from postroad.retry import Backoff
 from postroad.subscriber import SubscriberOptions
@@ -179,6 +179,38 @@ async def test_a_worker_that_leaves_during_a_retry_takes_no_order_with_it(road: 
     async with road.running():
         await road.drain(60)
     assert await trail(road) == {"a": [0, 0, 1, 2], "b": [0, 1, 2]}
+
+
+@pytest.mark.spec("P6")
+async def test_a_worker_that_leaves_while_its_database_is_away_takes_no_order_with_it(
+    sqlite_url: str, rabbitmq_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing could be recorded, so the next one knows of the waiting events only if they are still in their places."""
+    begun: dict[str, list[int]] = {}
+    parcels, steps, prefetch = "abcd", 3, 4
+    async with Postroad("parcels", sqlite_url, with_options(rabbitmq_url, prefetch=prefetch)) as road:
+        await road.migrate()
+
+        @road.on(ParcelMoved, group=f"g{uuid4().hex[:8]}")
+        async def record(moved: ParcelMoved) -> None:
+            begun.setdefault(moved.parcel, []).append(moved.step)
+
+        tries, again_and_again = count(1), asyncio.Event()
+
+        async def away(*_: Any) -> bool:
+            if next(tries) > 4 * prefetch:
+                again_and_again.set()
+            raise StoreUnavailable("gone")
+
+        monkeypatch.setattr(road.inbox, "claim", away)
+        async with road.running(), asyncio.timeout(60):
+            await move(road, parcels, steps)
+            await until_sent(road)
+            await again_and_again.wait()
+        await road.aclose()
+        async with road.running():
+            await road.drain(60)
+    assert begun == {parcel: list(range(steps)) for parcel in parcels}
 
 
 async def test_effects_happen_once_and_in_order_however_often_connections_break(

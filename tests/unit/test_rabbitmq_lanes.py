@@ -116,7 +116,8 @@ def test_what_cannot_be_handed_out_is_idle_the_latest_first() -> None:
     a = put(lanes, "a", due=NOW + 5)
     b, c = put(lanes, "b"), put(lanes, "c")
     put(lanes, "x", key="other")
-    assert lanes.idle(NOW) == [c, b, a]
+    assert lanes.idle(NOW, 1.0) == [c, b, a]
+    assert lanes.idle(NOW, 6.0) == []
     assert lanes.wait_of(c) == NOW + 5
     assert lanes.far(NOW, 1.0) == [a]
     assert lanes.far(NOW, 6.0) == []

@@ -33,7 +33,9 @@ from postroad.subscriber.options import Statistics, SubscriberOptions
 from postroad.subscriber.report import Occasionally, failure, identity
 
 _OUTAGE_WAIT: Final = 0.5
-_LONGEST_OUTAGE_WAIT: Final = 30.0
+_LONGEST_OUTAGE_WAIT: Final = 1.0
+"""Nobody could record that the event waits. On RabbitMQ what waits less than a second stays with the worker; what waits
+longer leaves its place in the queue, and if the worker died, later events of its key would go first."""
 _SHORTEST_PART: Final = 0.5
 _log = logging.getLogger("postroad")
 

@@ -146,13 +146,13 @@ class Lanes:
                 return True
         return False
 
-    def idle(self, now: float) -> list[Entry]:
-        """What is here and waits for a time or for what is away, the latest of each lane first: it takes room from
-        other keys."""
+    def idle(self, now: float, distance: float) -> list[Entry]:
+        """What is here and waits for what is away, or not due for so many seconds, the latest of each lane first: it
+        takes room from other keys. What is due sooner would not be back sooner."""
         found: list[Entry] = []
         for key in self._live:
             rest = [entry for entry in self._lanes[key] if not entry.in_hand]
-            waiting = dropwhile(lambda entry: entry.arrival is not None and entry.due <= now, rest)
+            waiting = dropwhile(lambda entry: entry.arrival is not None and entry.due - now < distance, rest)
             found += reversed([entry for entry in waiting if entry.arrival is not None])
         return found
 

@@ -312,7 +312,7 @@ class RabbitReceiver:
         """The server hands over only so many at a time. What must wait long waits elsewhere; and so does what waits
         behind it, if that is more than half of what may be here."""
         now = self._now()
-        idle = self._lanes.idle(now)
+        idle = self._lanes.idle(now, self._terms.shortest)
         excess = idle[: max(0, len(idle) - self._terms.prefetch // 2)]
         for entry in {id(entry): entry for entry in (*self._lanes.far(now, self._terms.shortest), *excess)}.values():
             assert entry.arrival is not None
