@@ -4,6 +4,7 @@ import asyncio
 import random
 import sys
 import tempfile
+from itertools import product
 from pathlib import Path
 
 import click
@@ -16,22 +17,26 @@ from proof.chaos.report import progress_line, record, table
 
 
 @click.command()
-@click.option("--long", is_flag=True, help="About three minutes per store instead of one.")
+@click.option("--long", is_flag=True, help="About three minutes for each pair instead of one.")
 @click.option("--store", "stores", multiple=True, type=click.Choice(STORES), help="Only this one; may be repeated.")
+@click.option("--broker", "brokers", multiple=True, type=click.Choice([wire.name for wire in WIRES]), help="Likewise.")
 @click.option("--seed", type=int, help="Of the choice of faults; a run cannot be repeated exactly.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="The figures, for programs.")
-def main(long: bool, stores: tuple[str, ...], seed: int | None, json_file: Path | None) -> None:
+def main(
+    long: bool, stores: tuple[str, ...], brokers: tuple[str, ...], seed: int | None, json_file: Path | None
+) -> None:
     """Kill, freeze, cut off, silence, restart, fill the disk; then balance the books."""
     seed = random.randrange(1_000_000) if seed is None else seed
     console = Console(width=max(Console().width, 90))
     console.print(f"seed {seed}")
     results = []
     try:
-        for store in stores or STORES:
-            results += [_run(console, store, wire, LONG if long else SHORT, seed) for wire in WIRES]
+        for store, wire in product(stores or STORES, WIRES):
+            if not brokers or wire.name in brokers:
+                results.append(_run(console, store, wire, LONG if long else SHORT, seed))
     except NotAtRest as error:
         console.print(str(error), markup=False, highlight=False)
-        console.print(f"[red]{store} did not come to rest.[/red]")
+        console.print(f"[red]{store} × {wire.name} did not come to rest.[/red]")
         sys.exit(1)
     console.print(table(results))
     for crash in (crash for result in results for crash in result.crashes):

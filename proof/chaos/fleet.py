@@ -26,10 +26,10 @@ NOT_READY: Final = 75
 """Exit code of a process that found no database or broker when it started: the supervisor's turn."""
 _DISK: Final = re.compile(rb"disk is full|disk I/O error")
 _IMPORTED_LATE: Final = [
-    *("aiosqlite", "asyncmy", "psycopg", "postroad.brokers.embedded", "postroad.stores.postgresql.notify"),
+    *("aiosqlite", "asyncmy", "psycopg", "postroad.brokers.embedded", "postroad.brokers.rabbitmq"),
     *("sqlalchemy.dialects.sqlite.aiosqlite", "sqlalchemy.dialects.mysql.asyncmy"),
     *("sqlalchemy.dialects.postgresql.psycopg", "postroad.stores.sqlite.driver", "postroad.stores.mysql.driver"),
-    "postroad.stores.postgresql.driver",
+    *("postroad.stores.postgresql.driver", "postroad.stores.postgresql.notify"),
 ]
 """What the processes would import only once they know their address."""
 _log = logging.getLogger("chaos.process")
@@ -53,12 +53,10 @@ def _template() -> ForkServerContext:
 
 
 class Fleet:
-    """`database_url(name)` is the address that the process of that name is to use."""
+    """`urls(name)` are the addresses that the process of that name is to use, of database and broker."""
 
-    def __init__(
-        self, folder: Path, broker_url: str, database_url: Callable[[str], str], load: Load = USUAL_LOAD
-    ) -> None:
-        self._folder, self._broker_url, self._database_url, self._load = folder, broker_url, database_url, load
+    def __init__(self, folder: Path, urls: Callable[[str], tuple[str, str]], load: Load = USUAL_LOAD) -> None:
+        self._folder, self._urls, self._load = folder, urls, load
         self._context = _template()
         self._processes: dict[str, ForkServerProcess] = {}
         self.crashes: list[str] = []
@@ -66,7 +64,7 @@ class Fleet:
 
     def start(self, *names: str) -> None:
         for name in names:
-            arguments = (name, self._database_url(name), self._broker_url, self._folder, self._load)
+            arguments = (name, *self._urls(name), self._folder, self._load)
             self._processes[name] = self._context.Process(target=_live, args=arguments, name=name, daemon=True)
             self._processes[name].start()
 

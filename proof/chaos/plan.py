@@ -1,4 +1,4 @@
-"""How long and how hard: the short campaign and the long one, per store."""
+"""How long and how hard: the short campaign and the long one, per store and broker."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -18,12 +18,21 @@ class Tally:
     silences: int = 0
     """a connection on which nothing goes through, past the lease"""
     cuts: int = 0
-    """all connections cut, those below among them"""
+    """of connections to the database, those below among them"""
     commit_before: int = 0
     commit_after: int = 0
     mark_before: int = 0
     mark_after: int = 0
+    broker_cuts: int = 0
+    """of connections to the broker, those below among them"""
+    confirm_before: int = 0
+    """the broker has the event, and the relay is never told"""
+    confirm_after: int = 0
+    ack_before: int = 0
+    """the worker has committed, and the broker is never told"""
+    ack_after: int = 0
     restarts: int = 0
+    broker_restarts: int = 0
     disk_full: int = 0
     takeovers: list[float] = field(default_factory=list)
     """Seconds from a relay's kill until none of its shards was its own any more, undisturbed by other faults."""
@@ -44,30 +53,47 @@ class Minimum:
     commit_before: int
     commit_after: int
     marks: int
+    broker_cuts: int
+    confirms: int
+    acks: int
     restarts: int
+    broker_restarts: int
     disk_full: int
 
-    def missed(self, tally: Tally, events: int, *, served: bool) -> tuple[str, ...]:
-        """What there was too little of. A store without a server has no connections to cut."""
-        done = {"events": events, "kills": tally.kills, "stalls": tally.stalls, "disk_full": tally.disk_full}
-        if served:
-            done |= {name: getattr(tally, name) for name in ("cuts", "commit_before", "commit_after", "restarts")}
-            done["marks"] = tally.mark_before + tally.mark_after
-        return tuple(
-            f"{name} {count} < {least}" for name, count in done.items() if count < (least := getattr(self, name))
-        )
+    def missed(self, tally: Tally, events: int, *, database: bool, broker: bool, disk: bool) -> tuple[str, ...]:
+        """What there was too little of. What has no server has no connections to cut; where both have one, half of
+        the cuts will do for each."""
+        done = {"events": events, "kills": tally.kills, "stalls": tally.stalls}
+        cut: dict[str, int] = {}
+        if disk:
+            done["disk_full"] = tally.disk_full
+        if database:
+            done["restarts"] = tally.restarts
+            cut |= {name: getattr(tally, name) for name in ("cuts", "commit_before", "commit_after")}
+            cut["marks"] = tally.mark_before + tally.mark_after
+        if broker:
+            done["broker_restarts"] = tally.broker_restarts
+            cut["broker_cuts"] = tally.broker_cuts
+            cut["confirms"] = tally.confirm_before + tally.confirm_after
+            cut["acks"] = tally.ack_before + tally.ack_after
+        least = {name: getattr(self, name) for name in done}
+        least |= {name: getattr(self, name) // (2 if database and broker else 1) for name in cut}
+        return tuple(f"{name} {count} < {least[name]}" for name, count in (done | cut).items() if count < least[name])
 
 
 @dataclass(frozen=True)
 class Plan:
     seconds: float
-    """of faults, per store"""
+    """of faults"""
     drain: float
     """seconds that everything may take to come to rest afterwards"""
     kill_every: float
     stall_every: float
     cut_every: float
     restarts: int
+    """of each server"""
+    broker_away: float
+    """seconds that the restarts of a broker's server take; there is as much more time then"""
     disk_full: int
     minimum: Minimum
     load: Load = USUAL_LOAD
@@ -80,6 +106,7 @@ SHORT: Final = Plan(
     stall_every=0.6,
     cut_every=0.15,
     restarts=1,
+    broker_away=12,
     disk_full=2,
     minimum=Minimum(
         events=500,
@@ -89,7 +116,11 @@ SHORT: Final = Plan(
         commit_before=3,
         commit_after=3,
         marks=2,
+        broker_cuts=20,
+        confirms=3,
+        acks=3,
         restarts=1,
+        broker_restarts=1,
         disk_full=1,
     ),
 )
@@ -100,6 +131,7 @@ LONG: Final = Plan(
     stall_every=1.5,
     cut_every=0.05,
     restarts=3,
+    broker_away=36,
     disk_full=4,
     load=Load(most_payments=60, backlog=10_000, alpha=20, beta=100),
     minimum=Minimum(
@@ -110,7 +142,11 @@ LONG: Final = Plan(
         commit_before=50,
         commit_after=50,
         marks=30,
+        broker_cuts=200,
+        confirms=30,
+        acks=30,
         restarts=3,
+        broker_restarts=3,
         disk_full=2,
     ),
 )

@@ -11,9 +11,10 @@ from proof.chaos.plan import Tally
 
 
 def progress_line(store: str, broker: str, phase: str, tally: Tally) -> str:
+    cuts, restarts = tally.cuts + tally.broker_cuts, tally.restarts + tally.broker_restarts
     return (
-        f"{store} × {broker}: {phase} · {tally.kills} kills · {tally.stalls} stalls · {tally.cuts} cuts · "
-        f"{tally.restarts} restarts · {tally.disk_full} × disk full"
+        f"{store} × {broker}: {phase} · {tally.kills} kills · {tally.stalls} stalls · {cuts} cuts · "
+        f"{restarts} restarts · {tally.disk_full} × disk full"
     )
 
 
@@ -26,7 +27,7 @@ def table(results: Sequence[Result]) -> Table:
     for heading, cells in _rows(results):
         table.add_row(heading, *cells, end_section=heading in ("unknown commits (there)", "disk full"))
     table.caption = "\n".join(
-        f"{result.store}: too little was done: {', '.join(result.shortfalls)}"
+        f"{result.store} × {result.broker}: too little was done: {', '.join(result.shortfalls)}"
         for result in results
         if result.shortfalls
     )
@@ -40,10 +41,13 @@ def _rows(results: Sequence[Result]) -> list[tuple[str, list[str]]]:
         "unknown commits (there)": lambda r: f"{r.unknown} ({r.unknown_but_there})",
         "kill -9 (writers)": lambda r: f"{r.tally.kills} (+{r.tally.writer_kills})",
         "stalls: frozen + silent": lambda r: f"{r.tally.freezes} + {r.tally.silences}",
-        "cuts": lambda r: f"{r.tally.cuts:,}",
+        "cuts from the database": lambda r: f"{r.tally.cuts:,}",
         "· in COMMIT: before / after": lambda r: f"{r.tally.commit_before} / {r.tally.commit_after}",
         "· in the mark: before / after": lambda r: f"{r.tally.mark_before} / {r.tally.mark_after}",
-        "restarts": lambda r: str(r.tally.restarts),
+        "cuts from the broker": lambda r: f"{r.tally.broker_cuts:,}",
+        "· in the confirm: before / after": lambda r: f"{r.tally.confirm_before} / {r.tally.confirm_after}",
+        "· in the ack: before / after": lambda r: f"{r.tally.ack_before} / {r.tally.ack_after}",
+        "restarts: database + broker": lambda r: f"{r.tally.restarts} + {r.tally.broker_restarts}",
         "disk full": lambda r: f"{r.tally.disk_full} ({r.disk})",
         "lost": lambda r: _verdict(r.books.lost),
         "phantom": lambda r: _verdict(r.books.phantom),
@@ -63,7 +67,8 @@ def _verdict(count: int) -> str:
 
 
 def record(path: Path, seed: int, long: bool, results: Sequence[Result]) -> None:
-    total = {"events": sum(result.events for result in results), "cuts": sum(result.tally.cuts for result in results)}
+    cuts = sum(result.tally.cuts + result.tally.broker_cuts for result in results)
+    total = {"events": sum(result.events for result in results), "cuts": cuts}
     told = {"seed": seed, "long": long, "total": total, "results": [result.told() for result in results]}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")

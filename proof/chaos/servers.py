@@ -1,4 +1,4 @@
-"""Database servers of our own, to be restarted at will: described by scripts/services.d, like those of the tests."""
+"""Servers of our own, to be restarted at will: described by scripts/services.d, like those of the tests."""
 
 import asyncio
 import signal
@@ -10,7 +10,9 @@ from typing import Final
 from urllib.parse import urlsplit
 
 _SCRIPT: Final = Path(__file__).with_name("server.sh")
-_PATIENCE: Final = 60.0
+_PATIENCE: Final = 120.0
+_PORTS: Final = (0, 100, 200, 300)
+"""What a server may take, counted from its own port: RabbitMQ needs all four, see scripts/services.d."""
 
 
 class ServerTrouble(Exception):
@@ -80,14 +82,21 @@ class Server:
 
 
 def through(url: str, port: int) -> str:
-    """The same database by way of another port."""
+    """The same server by way of another port."""
     parts = urlsplit(url)
-    user = f"{parts.username}@" if parts.username else ""
-    return parts._replace(netloc=f"{user}127.0.0.1:{port}").geturl()
+    login, at, _ = parts.netloc.rpartition("@")
+    return parts._replace(netloc=f"{login}{at}127.0.0.1:{port}").geturl()
 
 
 def _free_port() -> int:
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port: int = probe.getsockname()[1]
+        if all(_is_free(port + distance) for distance in _PORTS):
+            return port
+
+
+def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+        return probe.connect_ex(("127.0.0.1", port)) != 0

@@ -3,17 +3,19 @@
 import asyncio
 import random
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Final
 
 from sqlalchemy import text
 
 from postroad import Postroad
+from proof.chaos.access import Access
 from proof.chaos.bank import LEASE
 from proof.chaos.disk import Disk
 from proof.chaos.fleet import RELAYS, WORKERS, WRITERS, Fleet
 from proof.chaos.plan import Plan, Tally
-from proof.chaos.proxy import COMMIT, MARK, CutAfter, CutAt, Proxy, Side, Trap
+from proof.chaos.proxy import ACKNOWLEDGED, COMMIT, MARK, CutAfter, CutAt, Proxy, Side, Trap
 from proof.chaos.servers import Server
 
 _PAST_LEASE: Final = 1.3 * LEASE
@@ -25,25 +27,29 @@ _FULL_SECONDS: Final = 1.5
 _MORE_LOOKS: Final = 15
 _HELD: Final = text("SELECT COUNT(*) FROM postroad_shard WHERE owner LIKE :owner")
 
+ChooseTrap = Callable[[str], tuple[Trap, tuple[str, ...]]]
+"""For the process of that name; with what it counts as, once somebody has run into it."""
+
 
 class Storm:
-    """`road` reaches the database directly; `doors` are the proxies by which the processes reach it."""
+    """`road` reaches database and broker directly, the processes reach them through the doors."""
 
     def __init__(
         self,
         plan: Plan,
         road: Postroad,
         fleet: Fleet,
-        doors: Mapping[str, Proxy],
-        server: Server | None,
-        disk: Disk,
+        database: Access | None,
+        broker: Access | None,
+        disk: Disk | None,
         dice: random.Random,
     ) -> None:
-        self._plan, self._road, self._fleet, self._doors = plan, road, fleet, doors
-        self._server, self._disk, self._dice = server, disk, dice
+        self._plan, self._road, self._fleet = plan, road, fleet
+        self._database, self._broker, self._disk, self._dice = database, broker, disk, dice
+        self._seconds = plan.seconds + (plan.broker_away if broker else 0.0)
         self._frozen: set[str] = set()
         self._disturbances = 0
-        self._restarting: asyncio.Task[None] | None = None
+        self._restarting: list[asyncio.Task[None]] = []
         self._until = 0.0
         self.tally = Tally()
 
@@ -53,22 +59,26 @@ class Storm:
 
     async def rage(self) -> None:
         """When it ends, everything that was stopped goes on."""
-        self._until = time.monotonic() + self._plan.seconds
-        later = self._plan.seconds * _QUIET_PART
+        self._until = time.monotonic() + self._seconds
+        later = self._seconds * _QUIET_PART
         loops = [self._kill(), self._supervise(), self._after(later, self._freeze)]
-        loops.append(self._times(self._plan.disk_full, self._fill_disk))
-        if self._doors:
-            loops += [self._after(later, self._cut), self._after(later, self._silence)]
-        if self._server:
-            loops.append(self._times(self._plan.restarts, self._restart))
+        if self._disk:
+            loops.append(self._times(self._plan.disk_full, partial(self._fill_disk, self._disk)))
+        if self._database:
+            loops += [self._after(later, partial(self._cut, self._database, self._trap))]
+            loops += [self._times(self._plan.restarts, partial(self._restart, self._database, "restarts"))]
+        if self._broker:
+            loops += [self._after(later, partial(self._cut, self._broker, self._broker_trap))]
+            loops += [self._times(self._plan.restarts, partial(self._restart, self._broker, "broker_restarts"))]
+        if self._doors():
+            loops.append(self._after(later, self._silence))
         try:
-            async with asyncio.timeout(self._plan.seconds), asyncio.TaskGroup() as group:
+            async with asyncio.timeout(self._seconds), asyncio.TaskGroup() as group:
                 for loop in loops:
                     group.create_task(loop)
         except TimeoutError:
             pass
-        if self._restarting is not None:
-            await self._restarting
+        await asyncio.gather(*self._restarting)
 
     async def _supervise(self) -> None:
         while self._raging:
@@ -120,31 +130,40 @@ class Storm:
 
     # -- connections -------------------------------------------------------------------------------------------
 
-    async def _cut(self) -> None:
+    async def _cut(self, access: Access, trap: ChooseTrap) -> None:
         self._disturbances += 1
         async with asyncio.TaskGroup() as group:
-            for name in self._doors:
-                group.create_task(self._cut_at(name, self._doors[name]))
+            for name, door in access.doors.items():
+                group.create_task(self._cut_at(name, door, trap, self._plan.cut_every * len(access.doors)))
 
-    async def _cut_at(self, name: str, door: Proxy) -> None:
-        every = self._plan.cut_every * len(self._doors)
+    async def _cut_at(self, name: str, door: Proxy, choose: ChooseTrap, every: float) -> None:
         while self._raging:
             await self._pause(every)
-            trap, count = self._trap(name)
+            trap, counts = choose(name)
             if await door.spring(trap, _TRAP_PATIENCE):
-                self.tally.cuts += 1
-                count()
+                for count in counts:
+                    self._count(count)
 
-    def _trap(self, name: str) -> tuple[Trap, Callable[[], None]]:
-        answered = self._dice.random() < 0.5
-        when = "after" if answered else "before"
+    def _trap(self, name: str) -> tuple[Trap, tuple[str, ...]]:
+        answered, when = self._dice.choice(((True, "after"), (False, "before")))
         kind = self._dice.random()
         if kind < 0.3 and name in RELAYS:
-            return CutAt(MARK, answered), lambda: self._count(f"mark_{when}")
+            return CutAt(MARK, answered), ("cuts", f"mark_{when}")
         if kind < 0.6:
-            return CutAt(COMMIT, answered), lambda: self._count(f"commit_{when}")
+            return CutAt(COMMIT, answered), ("cuts", f"commit_{when}")
+        return self._somewhere(), ("cuts",)
+
+    def _broker_trap(self, name: str) -> tuple[Trap, tuple[str, ...]]:
+        answered, when = self._dice.choice(((True, "after"), (False, "before")))
+        if self._dice.random() < 0.4:
+            return self._somewhere(), ("broker_cuts",)
+        if name in RELAYS:
+            return CutAt(ACKNOWLEDGED, answered, Side.SERVER), ("broker_cuts", f"confirm_{when}")
+        return CutAt(ACKNOWLEDGED, answered, Side.CLIENT), ("broker_cuts", f"ack_{when}")
+
+    def _somewhere(self) -> Trap:
         sender = self._dice.choice((Side.CLIENT, Side.SERVER))
-        return CutAfter(int(2 ** self._dice.uniform(0, 14)), sender), lambda: None
+        return CutAfter(int(2 ** self._dice.uniform(0, 14)), sender)
 
     def _count(self, name: str) -> None:
         setattr(self.tally, name, getattr(self.tally, name) + 1)
@@ -152,7 +171,7 @@ class Storm:
     async def _silence(self) -> None:
         while self._raging:
             await self._pause(self._plan.stall_every)
-            door = self._dice.choice(list(self._doors.values()))
+            door = self._dice.choice(self._doors())
             self._disturbances += 1
             door.stall()
             try:
@@ -161,30 +180,35 @@ class Storm:
             finally:
                 door.resume()
 
+    def _doors(self) -> list[Proxy]:
+        return [door for access in (self._database, self._broker) if access for door in access.doors.values()]
+
     # -- the ground under their feet ---------------------------------------------------------------------------
 
-    async def _restart(self) -> None:
-        assert self._server is not None
+    async def _restart(self, access: Access, counted: str) -> None:
         self._disturbances += 1
         # To its end, even if the time is over: a server that stays away is not the fault that was meant.
-        self._restarting = asyncio.create_task(self._server.restart())
-        await asyncio.shield(self._restarting)
-        self.tally.restarts += 1
+        self._restarting.append(restarting := asyncio.create_task(self._restarted(access.server, counted)))
+        await asyncio.shield(restarting)
 
-    async def _fill_disk(self) -> None:
+    async def _restarted(self, server: Server, counted: str) -> None:
+        await server.restart()
+        self._count(counted)
+
+    async def _fill_disk(self, disk: Disk) -> None:
         self._disturbances += 1
         before = self._fleet.disk_complaints()
-        self._disk.fill(self._fleet.pids())
+        disk.fill(self._fleet.pids())
         try:
             await asyncio.sleep(_FULL_SECONDS)
             # SQLite may for a while find room inside its files: then nobody has noticed anything yet.
             for _ in range(_MORE_LOOKS):
-                if self._disk.surely_felt or self._fleet.disk_complaints() > before:
+                if disk.surely_felt or self._fleet.disk_complaints() > before:
                     self.tally.disk_full += 1
                     break
                 await asyncio.sleep(0.2)
         finally:
-            self._disk.make_room(self._fleet.pids())
+            disk.make_room(self._fleet.pids())
 
     # -- time --------------------------------------------------------------------------------------------------
 
@@ -197,8 +221,8 @@ class Storm:
 
     async def _times(self, times: int, fault: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Spread over the time after the quiet part."""
-        quiet = self._plan.seconds * _QUIET_PART
-        gap = (self._plan.seconds - quiet) / (times + 1)
+        quiet = self._seconds * _QUIET_PART
+        gap = (self._seconds - quiet) / (times + 1)
         await asyncio.sleep(quiet)
         for _ in range(times):
             await asyncio.sleep(gap * self._dice.uniform(0.5, 1.0))

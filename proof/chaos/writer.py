@@ -65,7 +65,7 @@ async def write(road: Postroad, note: Note, dice: random.Random, transfers: int,
 async def write_until(stop: asyncio.Event, road: Postroad, note: Note, dice: random.Random, load: Load) -> None:
     """As fast as the others can follow: the backlog must be worked off when the faults have ended."""
     while not stop.is_set():
-        if await _waiting(road) > load.backlog:
+        if await waiting(road) > load.backlog:
             await asyncio.sleep(0.1)
         else:
             await write(road, note, dice, _LOOK_EVERY, load)
@@ -88,7 +88,8 @@ async def _transfer(road: Postroad, transfer: str, accounts: list[str], *, undo:
     return outcome
 
 
-async def _waiting(road: Postroad) -> int:
+async def waiting(road: Postroad) -> int:
+    """Effects that are still to come, as far as can be seen."""
     try:
         async with road.store.reading() as connection:
             return int((await connection.execute(_BACKLOG, {"groups": len(GROUPS)})).scalar_one())

@@ -27,7 +27,7 @@ async def test_without_faults_each_event_goes_over_the_wire_once(database_url: s
             await stack.enter_async_context(road.running())
         await write(roads[0], journal.note, random.Random(11), TRANSFERS)
         await roads[0].drain(timeout=200)
-        evidence = await collect(roads[0], EMBEDDED.appearances(tmp_path), journal)
+        evidence = await collect(roads[0], EMBEDDED.appearances(broker_url), journal)
     assert evidence.books() == Books()
     assert len(evidence.payments) > TRANSFERS
     assert evidence.wire_duplicates == 0

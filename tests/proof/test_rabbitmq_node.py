@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
@@ -19,15 +18,11 @@ from tests.support.components import ROOT, missing
 from tests.support.rabbitmq import confirmed, connected
 
 PATIENCE = 60.0
-PORTS = (0, 100, 200, 300)
-"""What a node takes, counted from its own port; see scripts/services.d/rabbitmq.sh."""
 
 
 class Node:
     def __init__(self, folder: Path) -> None:
         self.server, self._folder = Server("rabbitmq", folder), folder / "rabbitmq"
-        while not all(free(self.server.port + distance) for distance in PORTS):
-            self.server = Server("rabbitmq", folder)
 
     def control(self, *arguments: str) -> None:
         command = [ROOT / "proof/chaos/server.sh", "rabbitmq", self._folder, str(self.server.port), "control"]
@@ -36,11 +31,6 @@ class Node:
     async def kill(self) -> None:
         os.kill(int((self._folder / "data" / "node.pid").read_text()), signal.SIGKILL)
         await self.server.stop()
-
-
-def free(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ async def test_nothing_is_lost_doubled_or_reordered_under_fire(database_url: str
     broker_url, journal = EMBEDDED.url(tmp_path), Journal()
     async with make_road(database_url, broker_url) as road:
         await found(road)
-        fleet = Fleet(tmp_path, broker_url, lambda name: database_url)
+        fleet = Fleet(tmp_path, lambda name: (database_url, broker_url))
         fleet.start(*FLEET)
         try:
             writing = asyncio.create_task(write(road, journal.note, random.Random(11), TRANSFERS))
@@ -31,7 +31,7 @@ async def test_nothing_is_lost_doubled_or_reordered_under_fire(database_url: str
             await road.drain(timeout=300)
         finally:
             await fleet.stop()
-        evidence = await collect(road, EMBEDDED.appearances(tmp_path), journal)
+        evidence = await collect(road, EMBEDDED.appearances(broker_url), journal)
     assert evidence.books() == Books(), [fleet.log(name) for name in FLEET]
     assert not fleet.crashes
     assert len(evidence.payments) >= 20_000
