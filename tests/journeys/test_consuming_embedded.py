@@ -215,18 +215,22 @@ async def test_a_subscription_that_is_not_there_ends_the_run_with_the_brokers_er
 class Unsteady:
     """A broker that is away at first."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker, self.asked = broker, 0
+    def __init__(self, broker: Broker, away: int = 2) -> None:
+        self._broker, self._away, self.asked = broker, away, 0
 
     async def subscribe(self, name: str, flow: Flow) -> Any:
         self.asked += 1
-        if self.asked < 3:
+        if self.asked <= self._away:
             raise BrokerUnavailable("not there yet")
         return await self._broker.subscribe(name, flow)
 
 
 class Quick(SystemClock):
+    def __init__(self) -> None:
+        self.pauses: list[float] = []
+
     async def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
         await asyncio.sleep(0)
 
 
@@ -252,3 +256,15 @@ async def test_a_broker_or_database_that_is_away_at_first_is_waited_for(
         assert [record.getMessage() for record in caplog.records] == [
             f"group receipts cannot receive from {TOPIC}: not there yet"
         ]
+
+
+async def test_a_broker_that_was_away_for_long_is_asked_again_every_second(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with bench(sqlite_url) as b, broker() as wire:
+        await send(wire, placed(1))
+        at_work, clock = made(b, Unsteady(wire, away=60), write), Quick()  # type: ignore[arg-type]
+        monkeypatch.setattr(at_work, "_clock", clock)
+        async with running(at_work):
+            await until(settled(wire))
+    assert max(clock.pauses) == 1.0

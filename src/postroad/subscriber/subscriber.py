@@ -20,7 +20,8 @@ from postroad.subscriber.options import Statistics, SubscriberOptions
 from postroad.subscriber.report import Occasionally
 
 _SHORTEST_PAUSE: Final = 0.5
-_LONGEST_PAUSE: Final = 30.0
+_LONGEST_PAUSE: Final = 1.0
+_AFTER_A_SURPRISE: Final = 30.0
 _log = logging.getLogger("postroad")
 
 
@@ -136,8 +137,8 @@ class Subscriber:
         except Exception:
             _log.exception("group %s could not settle %d deliveries", self.group, len(items))
             # Those that have their verdict already are not touched by a second one.
-            await self._handling.give_all_back(items, _LONGEST_PAUSE)
-            return {item.lane: _LONGEST_PAUSE for item in items}
+            await self._handling.give_all_back(items, _AFTER_A_SURPRISE)
+            return {item.lane: _AFTER_A_SURPRISE for item in items}
 
     async def _drain(self) -> None:
         returning = asyncio.create_task(self._handling.give_all_back(self._lanes.drop_all(), 0.0))
