@@ -1,6 +1,7 @@
 """Servers of our own, to be restarted at will: described by scripts/services.d, like those of the tests."""
 
 import asyncio
+import random
 import signal
 import socket
 import subprocess
@@ -11,6 +12,8 @@ from urllib.parse import urlsplit
 
 _SCRIPT: Final = Path(__file__).with_name("server.sh")
 _PATIENCE: Final = 120.0
+_CANDIDATES: Final = range(20_000, 32_000)
+"""Below those that the system gives to outgoing connections: one of them could take the port during a restart."""
 _PORTS: Final = (0, 100, 200, 300)
 """What a server may take, counted from its own port: RabbitMQ needs all four, see scripts/services.d."""
 
@@ -90,13 +93,15 @@ def through(url: str, port: int) -> str:
 
 def _free_port() -> int:
     while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port: int = probe.getsockname()[1]
+        port = random.choice(_CANDIDATES)
         if all(_is_free(port + distance) for distance in _PORTS):
             return port
 
 
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) != 0
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
