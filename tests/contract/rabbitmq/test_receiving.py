@@ -15,6 +15,7 @@ import pytest
 from postroad.brokers.base import Confirmed, Delivery, Flow
 from postroad.brokers.rabbitmq import receiver as receiving
 from postroad.brokers.rabbitmq.broker import RabbitBroker
+from postroad.brokers.rabbitmq.consumer import Arrival
 from postroad.errors import BrokerError, BrokerUnavailable, ConfigurationError
 from postroad.testing.post import Post
 from proof.chaos.proxy import Proxy
@@ -227,6 +228,24 @@ async def test_a_queue_that_vanishes_is_told_and_its_return_is_noticed(post: Pos
     await post.broker.apply(post.topology)
     await post.send_texts("k", "a")
     assert await repeated(lambda: post.take_texts(receiver, 1)) == "a"
+
+
+async def test_a_queue_that_returns_after_long_is_heard_at_once(post: Post, channel: Any) -> None:
+    receiver = await post.subscribe()
+    told = receiver._told  # type: ignore[attr-defined]
+    channel.queue_delete(post.subscription.name)
+
+    async def complained_often() -> bool:
+        return sum(isinstance(event, BrokerError) for event in tuple(told)) >= 3
+
+    async def arrived() -> bool:
+        return any(isinstance(event, Arrival) for event in tuple(told))
+
+    assert await post.eventually(complained_often)
+    await post.broker.apply(post.topology)
+    await post.send_texts("k", "a")
+    assert await post.eventually(arrived)
+    assert await post.take_texts(receiver, 1) == "a"
 
 
 async def test_a_subscription_that_is_not_there_is_told(broker: RabbitBroker) -> None:

@@ -148,15 +148,20 @@ class RabbitReceiver:
         raise BrokerError(f"The receiver of {self.subscription!r} is closed. Subscribe again.")
 
     def _listen(self) -> None:
+        trouble: BrokerError | None = None
         while self._told:
             match self._told.popleft():
                 case Arrival() as arrival:
+                    trouble = None
                     self._sort_in(arrival)
                 case Interrupted():
                     self._lanes.forget_what_is_here()
                     self._bytes = self._messages = 0
                 case error:
-                    raise error
+                    trouble = error
+        if trouble is not None:
+            # Once, however often it was told: whoever hears of it waits, and what is told meanwhile waits too.
+            raise trouble
 
     def _sort_in(self, arrival: Arrival) -> None:
         ticket = arrival.ticket or f"{self._name}-{next(self._numbers)}"
