@@ -24,6 +24,8 @@ _CERTAINLY_LOST: Final = 60.0
 """Seconds by which clocks may differ, or a message may be late that comes from a delay queue."""
 _WITH_ANOTHER: Final = 10.0
 """Seconds after which a message that has not come back to us has gone to another consumer, if there may be others."""
+_ANOTHER_TRY: Final = 5.0
+"""Seconds after which it is tried again to send away what could not be sent."""
 
 log = logging.getLogger("postroad.rabbitmq")
 
@@ -115,7 +117,10 @@ class RabbitReceiver:
         self._told: deque[Event] = deque()
         self._ringing = False
         self._settled: deque[tuple[int, int]] = deque()
-        self._moving: set[asyncio.Task[None]] = set()
+        self._errands: set[asyncio.Task[None]] = set()
+        self._no_errands_before = -math.inf
+        self._trouble = ""
+        """Why nothing could be sent away when it was last tried."""
 
     # -- from the connections' thread --------------------------------------------------------------------
 
@@ -210,7 +215,11 @@ class RabbitReceiver:
 
     async def _doze(self) -> None:
         now = self._now()
-        moments = [self._lanes.next_due(now), self._moment_of_loss() if self._lanes.here else None]
+        moments = [
+            self._lanes.next_due(now),
+            self._moment_of_loss() if self._lanes.here else None,
+            self._no_errands_before if self._no_errands_before > now else None,
+        ]
         until = min((moment for moment in moments if moment is not None), default=math.inf)
         if until == math.inf:
             await self._wake.wait()
@@ -236,7 +245,7 @@ class RabbitReceiver:
         entry, due = delivery.entry, self._now() + after
         if after >= self._terms.shortest and not self._lanes.is_behind_another(entry):
             self._depart(entry, due)
-            await self._send_away(delivery, in_hand=True)
+            await self._send_away(delivery)
             return
         # Short waits, and those behind another, are waited out here: unacknowledged, so that a crash keeps the order.
         self._release(entry)
@@ -245,13 +254,44 @@ class RabbitReceiver:
         self._wake.set()
 
     async def bury(self, delivery: RabbitDelivery, reason: str) -> None:
-        if self._holds(delivery):
+        if not self._holds(delivery):
+            return
+        try:
             await self._elsewhere.bury(delivery, reason)
-            await self.acknowledge(delivery)
+        except BrokerError as error:
+            if self._holds(delivery):
+                # Its verdict is known, so it is not handed out again; and it must not keep a place from the others:
+                # where nothing can be published because the queues are full, only handling more of them helps.
+                self._postpone(error)
+                self._release(delivery.entry)
+                self._run_errand(self._bury_later(delivery, reason))
+            return
+        await self.acknowledge(delivery)
+
+    async def _bury_later(self, delivery: RabbitDelivery, reason: str) -> None:
+        while True:
+            await self._clock.sleep(_ANOTHER_TRY)
+            if not self._holds(delivery):
+                return
+            try:
+                await self._elsewhere.bury(delivery, reason)
+                break
+            except BrokerError as error:
+                self._postpone(error)
+        if self._holds(delivery):
+            self._lanes.remove(delivery.entry)
+            self._acknowledge_later(delivery.arrival)
+            self._wake.set()
 
     def _holds(self, delivery: RabbitDelivery) -> bool:
         """Not if the server has taken it back with the channel, or we have."""
-        return not self.closed and delivery.entry.arrival is delivery.arrival and self._is_current(delivery.arrival)
+        entry = delivery.entry
+        return (
+            not self.closed
+            and entry.in_hand
+            and entry.arrival is delivery.arrival
+            and self._is_current(delivery.arrival)
+        )
 
     def _is_current(self, arrival: Arrival) -> bool:
         # An interruption may have been told and not yet heard.
@@ -264,32 +304,39 @@ class RabbitReceiver:
         entry.due = due
         self._lanes.leave(entry)
 
-    async def _send_away(self, delivery: RabbitDelivery, *, in_hand: bool) -> None:
-        """To a delay queue and, once it is there, out of this one. In between it may be in both, never in none."""
+    async def _send_away(self, delivery: RabbitDelivery) -> None:
+        """To a delay queue and, once it is there, out of this one. In between it may be in both, never in none. If it
+        cannot be sent, it waits here."""
         entry = delivery.entry
         try:
             await self._elsewhere.put_off(delivery, entry.due, entry.ticket)
+            self._trouble = ""
         except BaseException as error:
             if entry.arrival is None:
-                self._keep(delivery, in_hand)
-                raise
+                self._keep(delivery)
             if not isinstance(error, BrokerError):
                 raise
+            if entry.arrival is delivery.arrival or not self._is_current(delivery.arrival):
+                self._postpone(error)
+                return
             # No answer came, but the message did: it has been there and is back.
         self._acknowledge_later(delivery.arrival)
         self._wake.set()
 
-    def _keep(self, delivery: RabbitDelivery, in_hand: bool) -> None:
+    def _keep(self, delivery: RabbitDelivery) -> None:
         """It could not be sent away."""
-        entry = delivery.entry
-        if not self._is_current(delivery.arrival):
-            self._lanes.remove(entry)  # the server will deliver it again
-            return
-        self._lanes.come_back(entry, delivery.arrival)
-        if in_hand:
-            self._messages += 1
-            self._bytes += entry.size
-            self._lanes.hand_out(entry)
+        if self._is_current(delivery.arrival):
+            self._lanes.come_back(delivery.entry, delivery.arrival)
+        else:
+            self._lanes.remove(delivery.entry)  # the server will deliver it again
+
+    def _postpone(self, error: BrokerError) -> None:
+        """Not at once again, and not without a word."""
+        self._no_errands_before = self._now() + _ANOTHER_TRY
+        self._wake.set()
+        if self._trouble != str(error):
+            self._trouble = str(error)
+            log.warning("%s keeps what it cannot send away: %s", self.subscription, error)
 
     def _settle(self, delivery: RabbitDelivery) -> None:
         self._release(delivery.entry)
@@ -317,21 +364,21 @@ class RabbitReceiver:
         """The server hands over only so many at a time. What must wait long waits elsewhere; and so does what waits
         behind it, if that is more than half of what may be here."""
         now = self._now()
+        if now < self._no_errands_before:
+            return
         idle = self._lanes.idle(now, self._terms.shortest)
         excess = idle[: max(0, len(idle) - self._terms.prefetch // 2)]
         for entry in {id(entry): entry for entry in (*self._lanes.far(now, self._terms.shortest), *excess)}.values():
             assert entry.arrival is not None
             delivery = RabbitDelivery(self, entry, entry.arrival)
             self._depart(entry, max(self._lanes.wait_of(entry), now + self._terms.shortest))
-            task = asyncio.get_running_loop().create_task(self._move(delivery))
-            self._moving.add(task)
-            task.add_done_callback(self._moving.discard)
+            self._run_errand(self._send_away(delivery))
 
-    async def _move(self, delivery: RabbitDelivery) -> None:
-        try:
-            await self._send_away(delivery, in_hand=False)
-        except BrokerError as error:
-            log.debug("no room could be made in %s: %s", self.subscription, error)
+    def _run_errand(self, errand: Coroutine[Any, Any, None]) -> None:
+        """Something that keeps nobody waiting."""
+        task = asyncio.get_running_loop().create_task(errand)
+        self._errands.add(task)
+        task.add_done_callback(self._errands.discard)
 
     # -- the end -----------------------------------------------------------------------------------------
 
@@ -340,10 +387,10 @@ class RabbitReceiver:
             return
         self.closed = True
         self._wake.set()
-        for task in self._moving:
+        for task in self._errands:
             task.cancel()
-        if self._moving:
-            await asyncio.wait(self._moving)
+        if self._errands:
+            await asyncio.wait(self._errands)
         self._pass_on()
         if self.consumer is not None and self._thread.started:
             await self._thread.run(self.consumer.aclose)
