@@ -147,6 +147,17 @@ async def test_a_channel_that_the_server_closes_concerns_its_topic_alone(
     await post.send(post.message())
 
 
+async def test_an_exchange_that_differs_concerns_its_topic_alone(
+    post: Post, broker: RabbitBroker, channel: Any
+) -> None:
+    other = Post(broker)
+    channel.exchange_declare(other.topic, "fanout", durable=True)
+    good, bad = await broker.send([post.message(), other.message()])
+    assert good == Confirmed()
+    assert isinstance(bad, Unavailable)
+    assert "differs in argument 'type'" in bad.reason
+
+
 async def test_a_connection_cut_before_the_confirm_costs_a_duplicate_and_no_attempt(
     post: Post, distant: RabbitBroker, proxy: Proxy
 ) -> None:

@@ -95,22 +95,29 @@ class RabbitBroker:
             self._structure.forget()
         return outcomes
 
-    async def _known(self, topic: str) -> Refused | None:
+    async def _known(self, topic: str) -> Refused | Unavailable | None:
         """A message to an exchange that is not there would cost all those on their way with it their answers."""
         if not is_short(self.layout.exchange(topic)):
             return Refused("the topic's name is longer than RabbitMQ takes, or no valid text")
-        return None if await self._structure.has_topic(topic) else Refused(f"topic {topic!r} does not exist: run apply")
+        try:
+            there = await self._structure.has_topic(topic)
+        except BrokerUnavailable:
+            raise  # that concerns them all, and to wait for it once is enough
+        except PostroadError as error:
+            # An exchange that is not as it should be is for a person to mend, and no other topic's concern.
+            return Unavailable(str(error))
+        return None if there else Refused(f"topic {topic!r} does not exist: run apply")
 
-    def _straight(self, message: Message, known: dict[str, Refused | None], now: datetime) -> Addressed:
+    def _straight(self, message: Message, known: dict[str, Refused | Unavailable | None], now: datetime) -> Addressed:
         lane = (message.topic, message.wire_key) if message.wire_key else None
-        if refused := known[message.topic]:
-            return Addressed(lane, refused)
+        if obstacle := known[message.topic]:
+            return Addressed(lane, obstacle)
         return Addressed(lane, write(message, self.layout.exchange(message.topic), routing_key(message.type), now))
 
-    async def _late(self, message: Message, known: dict[str, Refused | None], now: datetime) -> Addressed:
+    async def _late(self, message: Message, known: dict[str, Refused | Unavailable | None], now: datetime) -> Addressed:
         """By way of a queue where it waits. It stands outside its key's order."""
-        if refused := known[message.topic]:
-            return Addressed(None, refused)
+        if obstacle := known[message.topic]:
+            return Addressed(None, obstacle)
         try:
             exchange, key = await self._detour(message, now)
         except PostroadError as error:
