@@ -128,6 +128,44 @@ async def test_messages_of_others_can_be_read(post: Post, channel: Any) -> None:
     assert "x-foreign" not in delivery.attributes
 
 
+class FarFuture(datetime):
+    """Milliseconds where AMQP has seconds: a time that no calendar knows."""
+
+    def utctimetuple(self) -> Any:
+        return 2026, 1, 20_000_000_000, 0, 0, 0
+
+
+@pytest.mark.parametrize(
+    ("headers", "read"),
+    [({b"\xff\xfename": "v"}, {"??name": "v"}), ({"n": b"\xff" * 60_000}, {"n": "?" * 60_000})],
+)
+async def test_messages_of_others_are_read_as_far_as_they_are_text(
+    post: Post, channel: Any, headers: Any, read: dict[str, str]
+) -> None:
+    channel.basic_publish(post.topic, "anything", b"{}", pika.BasicProperties(headers=headers))
+    receiver = await post.subscribe()
+    (delivery,) = await post.take(receiver, 1)
+    assert delivery.attributes == read
+    await delivery.dead("not ours")
+    (letter,) = await post.broker.dead_letters(post.topic)
+    assert letter.attributes == read
+
+
+async def test_headers_that_cannot_be_read_cost_no_other_message_anything(
+    post: Post, channel: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    when = FarFuture(2026, 1, 1)
+    channel.basic_publish(post.topic, "anything", b"{}", pika.BasicProperties(headers={"when": when, "a": "b"}))
+    await post.send_texts("k", "a")
+    receiver = await post.subscribe()
+    foreign, ours = await post.take(receiver, 2)
+    assert (foreign.attributes, foreign.data, ours.data) == ({}, b"{}", b"a")
+    await foreign.dead("not ours")
+    await ours.ack()
+    assert await post.has_depth(0)
+    assert "interrupted" not in caplog.text
+
+
 # --- broken off ------------------------------------------------------------------------------------
 
 

@@ -1,6 +1,6 @@
 """A message as RabbitMQ carries it, and back again."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -91,15 +91,14 @@ def attributes_of(properties: Any) -> dict[str, str]:
     """Without the server's headers and the adapter's. A foreign value is taken as its text."""
     return {
         name: value if isinstance(value, str) else _text(value)
-        for name, value in (properties.headers or {}).items()
+        for name, value in _headers(properties)
         if not name.startswith("x-")
     }
 
 
 def own_headers(properties: Any) -> dict[str, str]:
     """The adapter's, without their prefix."""
-    headers = properties.headers or {}
-    return {name.removeprefix(OURS): str(value) for name, value in headers.items() if name.startswith(OURS)}
+    return {name.removeprefix(OURS): str(value) for name, value in _headers(properties) if name.startswith(OURS)}
 
 
 def published_at(properties: Any) -> datetime | None:
@@ -122,7 +121,14 @@ def _short(text: str) -> str | None:
     return text if text and is_short(text) else None
 
 
+def _headers(properties: Any) -> Iterable[tuple[str, Any]]:
+    for name, value in (properties.headers or {}).items():
+        # A name that is no UTF-8 is left as bytes by pika.
+        yield (name if isinstance(name, str) else _text(name)), value
+
+
 def _text(value: object) -> str:
     if isinstance(value, bytes):
-        return value.decode(errors="replace")
+        # Python's own sign for what is no text has three bytes, and so would not always fit where one had been.
+        return value.decode(errors="replace").replace("\ufffd", "?")
     return "" if value is None else str(value)

@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
+import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, cast
 
+import pika
 from pika.adapters.asyncio_connection import AsyncioConnection
 from pika.exceptions import AMQPConnectionError, AMQPError, ProbableAccessDeniedError, ProbableAuthenticationError
 
@@ -24,6 +26,12 @@ log = logging.getLogger("postroad.rabbitmq")
 if (_client := logging.getLogger("pika")).level == logging.NOTSET:
     # It tells every failed connection three times, with tracebacks; what matters of that is told here.
     _client.setLevel(logging.CRITICAL)
+
+
+_FRAME: Final = struct.Struct(">BHL")
+"""Kind, channel, size."""
+_CONTENT: Final = struct.Struct(">HHQ")
+"""Class, weight, size of the body."""
 
 
 class _Gathering(AsyncioConnection):  # type: ignore[misc]  # pika has no types
@@ -49,6 +57,19 @@ class _Gathering(AsyncioConnection):  # type: ignore[misc]  # pika has no types
         gathered, self._gathered = self._gathered or [], None
         if self._transport is not None:
             self._transport.write(b"".join(gathered))
+
+    def _read_frame(self) -> tuple[int, Any]:
+        try:
+            return cast("tuple[int, Any]", super()._read_frame())
+        except Exception:
+            # A foreign header's value that pika has no type for, such as a time beyond the calendar. It would break the
+            # connection, and again each time the message comes again: it comes without its headers instead.
+            kind, channel, size = _FRAME.unpack_from(self._frame_buffer)
+            if kind != pika.spec.FRAME_HEADER:
+                raise
+            _, _, body_size = _CONTENT.unpack_from(self._frame_buffer, _FRAME.size)
+            end = _FRAME.size + size + pika.spec.FRAME_END_SIZE
+            return end, pika.frame.Header(channel, body_size, pika.BasicProperties())
 
     def leave(self) -> None:
         """At once, without a goodbye, as pika itself does when heartbeats stay away."""
