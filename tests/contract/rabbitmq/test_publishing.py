@@ -11,6 +11,7 @@ import pytest
 
 from postroad.brokers.base import Confirmed, Flow, Outcome, Refused, Topology, Unavailable
 from postroad.brokers.rabbitmq.broker import RabbitBroker
+from postroad.brokers.rabbitmq.confirms import Confirms
 from postroad.errors import BrokerUnavailable
 from postroad.testing.post import Post
 from proof.chaos.proxy import CutAfter, Proxy, Side
@@ -276,6 +277,24 @@ async def test_a_connection_that_stays_silent_is_replaced(post: Post, distant: R
     assert kinds(await distant.send([message])) == [Unavailable]
     proxy.silent = False  # for new connections; the old ones hear nothing more
     assert kinds(await distant.send([message])) == [Confirmed]
+
+
+async def test_a_topic_that_is_not_confirmed_costs_the_others_no_connection(
+    rabbitmq_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one whose quorum queue has lost its majority: RabbitMQ then says neither yes nor no."""
+    broker = connected(rabbitmq_url, publish_timeout=1)
+    healthy, stuck = Post(broker), Post(broker)
+    for post in (healthy, stuck):
+        await broker.apply(post.topology)
+        await post.send(post.message())
+    unheard, hear = broker._publisher._channels[stuck.topic], Confirms._meant
+    monkeypatch.setattr(Confirms, "_meant", lambda self, *told: [] if self is unheard else hear(self, *told))
+    connection = broker._publishing._connection
+    assert kinds(await broker.send([healthy.message(), stuck.message()])) == [Confirmed, Unavailable]
+    assert kinds(await broker.send([healthy.message(), stuck.message()])) == [Confirmed, Confirmed]
+    assert broker._publishing._connection is connection
+    await broker.aclose()
 
 
 async def test_a_caller_that_gives_up_leaves_the_broker_usable(post: Post, distant: RabbitBroker, proxy: Proxy) -> None:

@@ -30,8 +30,8 @@ class _Pending:
 class Confirms:
     """A channel in confirm mode. RabbitMQ numbers what is published on it, and confirms by number."""
 
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
+    def __init__(self, line: Line, channel: Channel) -> None:
+        self._line, self._channel = line, channel
         self._last = 0
         self._pending: dict[int, _Pending] = {}
         channel.raw.add_on_return_callback(self._on_return)
@@ -40,7 +40,7 @@ class Confirms:
     @classmethod
     async def open(cls, line: Line) -> "Confirms":
         channel = await line.channel()
-        confirms = cls(channel)
+        confirms = cls(line, channel)
         await channel.ask(channel.raw.confirm_delivery, ack_nack_callback=confirms._on_confirm)
         return confirms
 
@@ -66,11 +66,19 @@ class Confirms:
         self._last += 1
         self._pending[self._last] = _Pending(letter, position, answer)
 
+    def leave(self) -> None:
+        """Whatever has no answer yet is not waited for."""
+        try:
+            self._channel.raw.close()
+        except AMQPError:
+            pass  # it is closed, or about to be
+
     def _on_confirm(self, frame: Any) -> None:
         method = frame.method
         refused = isinstance(method, pika.spec.Basic.Nack)
         for number in self._meant(method.delivery_tag, method.multiple):
             pending = self._pending.pop(number)
+            self._line.answers += 1
             if pending.returned:
                 pending.answer(pending.position, Refused(pending.returned))
             elif refused:

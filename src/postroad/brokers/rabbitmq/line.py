@@ -90,6 +90,8 @@ class Line:
         self._trouble = ""
         self.blocked = ""
         """Why the server takes no messages at the moment; empty while it does."""
+        self.answers = 0
+        """How many messages the server has said something about."""
 
     async def channel(self) -> Channel:
         connection = await self._connected()

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -42,7 +42,7 @@ class Publisher:
         for one in batch:
             if isinstance(one.letter, Letter) and one.letter.exchange not in channels:
                 channels[one.letter.exchange] = await self._channel(one.letter.exchange)
-        dispatch = _Dispatch(batch, channels)
+        dispatch, answers_before = _Dispatch(batch, channels), self._line.answers
         # So that whatever is on its way by then has as much time again to be answered.
         winding_up = asyncio.get_running_loop().call_later(self._timeout / 2, dispatch.wind_up)
         try:
@@ -50,7 +50,10 @@ class Publisher:
             async with asyncio.timeout(self._timeout):
                 await dispatch.finished
         except TimeoutError:
-            if not self._line.blocked:
+            if self._line.answers > answers_before:
+                # Others were answered: it is a queue of these that does not, and their channel alone is given up.
+                self._leave(dispatch.unanswered())
+            elif not self._line.blocked:
                 # Silence without a reason: this connection is dead, and a new one may not be.
                 self._line.abort()
         finally:
@@ -72,6 +75,11 @@ class Publisher:
             raise BrokerUnavailable(outcome.reason)
         if isinstance(outcome, Refused):
             raise BrokerError(outcome.reason)
+
+    def _leave(self, exchanges: Iterable[str]) -> None:
+        for exchange in exchanges:
+            if channel := self._channels.pop(exchange, None):
+                channel.leave()
 
     async def _channel(self, exchange: str) -> Confirms | Unavailable:
         """One for each exchange: if the server closes it, the messages of other topics are not concerned."""
@@ -113,6 +121,11 @@ class _Dispatch:
     def wind_up(self) -> None:
         """Nothing more is begun: a long run of one key must not take so long that its sender gives up on all of it."""
         self._late = True
+
+    def unanswered(self) -> set[str]:
+        """The exchanges of what is still undecided."""
+        left = (one.letter for one, outcome in zip(self._batch, self._outcomes, strict=True) if outcome is None)
+        return {letter.exchange for letter in left if isinstance(letter, Letter)}
 
     def abandon(self, reason: str) -> None:
         """Answers that come from now on change nothing, and nothing more is published."""
