@@ -300,6 +300,19 @@ async def test_a_queue_that_returns_after_long_is_heard_at_once(post: Post, chan
     assert await post.take_texts(receiver, 1) == "a"
 
 
+async def test_an_unforeseen_error_is_told_and_receiving_goes_on(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
+    receiver = await post.subscribe()
+    consumer = receiver.consumer  # type: ignore[attr-defined]
+    with monkeypatch.context() as broken:
+        broken.setattr(consumer._line, "channel", lambda: 1 / 0)
+        await post.broker._thread.run(_nonsense, consumer)  # type: ignore[attr-defined]
+        with pytest.raises(BrokerUnavailable, match="ZeroDivisionError"):
+            async with asyncio.timeout(5.0):
+                await receiver.receive()
+    await post.send_texts("k", "a")
+    assert await repeated(lambda: post.take_texts(receiver, 1)) == "a"
+
+
 async def test_a_subscription_that_is_not_there_is_told(broker: RabbitBroker) -> None:
     with pytest.raises(ConfigurationError, match=r"Subscription 'a\.events\.nobody' does not exist"):
         await broker.subscribe("a.events.nobody", Flow())

@@ -12,7 +12,8 @@ import pytest
 
 from postroad.errors import BrokerUnavailable
 from postroad.testing.post import Post
-from tests.support.rabbitmq import connected, through
+from proof.chaos.proxy import Proxy
+from tests.support.rabbitmq import confirmed, connected, through
 
 
 @pytest.fixture
@@ -75,3 +76,30 @@ async def test_an_unknown_certificate_is_not_trusted(secured_rabbitmq_url: str) 
     with pytest.raises(BrokerUnavailable, match="certificate"):
         await broker.apply(Post(broker).topology)
     await broker.aclose()
+
+
+async def test_receiving_goes_on_after_the_certificates_were_away_for_a_while(
+    secured_rabbitmq_url: str, certificate: tuple[Path, Path]
+) -> None:
+    """As while somebody replaces them."""
+    proxy = Proxy("127.0.0.1", urlsplit(secured_rabbitmq_url).port or 0)
+    await proxy.start()
+    cafile, away = certificate[0], certificate[0].with_suffix(".away")
+    broker = connected(through(secured_rabbitmq_url, proxy.port), cafile=cafile)
+    post = Post(broker)
+    await broker.apply(post.topology)
+    receiver = await post.subscribe()
+    cafile.rename(away)
+    proxy.cut_all()
+
+    async def tried_in_vain() -> bool:
+        return broker._consuming._failures > 1
+
+    assert await post.eventually(tried_in_vain)
+    with pytest.raises(BrokerUnavailable, match=f"{cafile.name}.* cannot be read"):
+        await broker.plan(post.topology)
+    away.rename(cafile)
+    assert await confirmed(broker, post.message("k", "a"))
+    assert await post.take_texts(receiver, 1) == "a"
+    await broker.aclose()
+    await proxy.aclose()

@@ -13,6 +13,7 @@ from postroad.brokers.rabbitmq.channel import NOT_FOUND, Channel, Rejection
 from postroad.brokers.rabbitmq.letter import attributes_of, own_headers, published_at
 from postroad.brokers.rabbitmq.line import Line
 from postroad.errors import BrokerError, BrokerUnavailable
+from postroad.retry import describe
 
 _SHORTEST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 1.0
@@ -139,6 +140,9 @@ class Consumer:
                     break
                 except BrokerError as error:
                     self._report(error)
+                except Exception as error:
+                    # Nobody else would hear of it, and whoever receives would wait for ever.
+                    self._tell(BrokerUnavailable(describe(error)))
             log.info("receiving from %s again", self._queue)
 
     def _report(self, error: BrokerError) -> None:

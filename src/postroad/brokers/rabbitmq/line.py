@@ -165,7 +165,7 @@ class Line:
     async def _connect(self) -> Any:
         opened: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         connection = _Gathering(
-            self._address.parameters(self._purpose),
+            self._parameters(),
             on_open_callback=lambda made: resolve(opened, made),
             on_open_error_callback=lambda _, error: fail(opened, self._unreachable(error)),
             on_close_callback=self._on_close,
@@ -186,6 +186,14 @@ class Line:
         self.blocked = ""
         self._connection = connection
         return connection
+
+    def _parameters(self) -> pika.ConnectionParameters:
+        try:
+            return self._address.parameters(self._purpose)
+        except OSError as error:
+            # Also what ssl says. Somebody may be about to replace the file: that passes, like an outage.
+            cafile = self._address.cafile or "the system's"
+            raise BrokerUnavailable(f"The certificates to trust ({cafile}) cannot be read: {error}.") from None
 
     def _unreachable(self, error: BaseException | str) -> BrokerUnavailable:
         where = self._address.told
