@@ -16,7 +16,7 @@ import pytest
 from postroad.brokers.base import Confirmed, Delivery, Flow
 from postroad.brokers.rabbitmq import receiver as receiving
 from postroad.brokers.rabbitmq.broker import RabbitBroker
-from postroad.brokers.rabbitmq.consumer import Arrival
+from postroad.brokers.rabbitmq.consumer import Arrival, Interrupted
 from postroad.errors import BrokerError, BrokerUnavailable, ConfigurationError
 from postroad.testing.post import Post
 from proof.chaos.proxy import Proxy
@@ -444,6 +444,20 @@ async def repeated(step: Any) -> Any:
                 return await step()
             except BrokerError:
                 await asyncio.sleep(0.05)
+
+
+async def test_counting_does_not_mind_what_is_told_meanwhile(post: Post) -> None:
+    """The connections' thread goes on telling while another counts."""
+    receiver: Any = await post.subscribe()
+
+    class Telling:
+        @property
+        def __class__(self) -> type:  # type: ignore[override]
+            receiver._told.append(Interrupted())
+            return Interrupted
+
+    receiver._told.extend([Telling(), Interrupted()])
+    assert receiver.unsettled() == (0, 0, None)
 
 
 async def test_sending_works_while_receiving(post: Post) -> None:

@@ -399,7 +399,8 @@ class RabbitReceiver:
 
     def unsettled(self) -> tuple[int, int, datetime | None]:
         """How many are here, how many away, and when the oldest of those here was published."""
-        arrived = [event for event in self._told if isinstance(event, Arrival)]
+        # A copy, because the connections' thread goes on telling.
+        arrived = [event for event in tuple(self._told) if isinstance(event, Arrival)]
         held = [entry.arrival.published for entry in self._lanes.held() if entry.arrival is not None]
         known = [published for published in (*held, *(a.published for a in arrived)) if published is not None]
         return self._lanes.here + len(arrived), self._lanes.away, min(known, default=None)
