@@ -6,8 +6,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from pika.exceptions import AMQPError
+
 from postroad.brokers.base import DeadLetter
-from postroad.brokers.rabbitmq.channel import NOT_FOUND, Channel, Rejection
+from postroad.brokers.rabbitmq.channel import NOT_FOUND, Channel, Rejection, unavailable
 from postroad.brokers.rabbitmq.layout import Layout
 from postroad.brokers.rabbitmq.letter import Letter, attributes_of, own_headers, properties, published_at
 from postroad.brokers.rabbitmq.line import Line
@@ -18,10 +20,18 @@ from postroad.message import parse_rfc3339, rfc3339
 from postroad.retry import fitting
 
 _MOST_PREFETCHED: Final = 65_535
+_UNLIMITED: Final = 0
+_ACCESS_REFUSED: Final = 403
+_FEW: Final = 50
+_MORE: Final = 8
 _SILENCE: Final = 2.0
 """Seconds without a further message after which somebody else must have the rest."""
+_PATIENCE: Final = 3.0
+"""Seconds that we let others look before us; then it is somebody's own program, which stays."""
 _LOOKS: Final = 100
 _BETWEEN_LOOKS: Final = 0.01
+_EMPTY: Final = 5
+"""Looks in a row that find nothing and nobody."""
 _LONGEST_REASON: Final = 2_000
 
 Visit = Callable[[DeadLetter], Awaitable[bool]]
@@ -72,7 +82,7 @@ class Graveyard:
             return False
 
         if limit > 0:
-            await self._visit(topic, note, lambda: len(found) >= limit)
+            await self._visit(topic, note, lambda: len(found) >= limit, max(limit, _FEW) if after else limit)
         return found
 
     async def revive(self, topic: str, ids: Sequence[str]) -> int:
@@ -97,7 +107,7 @@ class Graveyard:
             return done
 
         if wanted:
-            await self._visit(topic, visit, lambda: not wanted)
+            await self._visit(topic, visit, lambda: not wanted, _FEW)
         return removed
 
     async def _send_back(self, letter: DeadLetter) -> bool:
@@ -112,44 +122,51 @@ class Graveyard:
             return False
         return True
 
-    async def _visit(self, topic: str, visit: Visit, enough: Callable[[], bool]) -> None:
-        """From the front, until there is enough. What was not dealt with goes back to its place."""
-        queue = self._layout.dead_letter_queue(topic)
+    async def _visit(self, topic: str, visit: Visit, enough: Callable[[], bool], most: int) -> None:
+        """From the front, until there is enough. What was not dealt with goes back to its place.
+
+        At first no more than `most` are fetched, then more and more of them: all could be gigabytes.
+        """
+        queue, passed = self._layout.dead_letter_queue(topic), 0
+        if self._layout.queue_type == "quorum":
+            # It puts what it takes back behind what it took back before: in order only if that is everything.
+            most = _MOST_PREFETCHED
         try:
             async with self._visiting:
-                async with self._line.briefly() as channel:
-                    count = await _ready(channel, queue)
-                    removed = await self._walk(channel, queue, topic, count, visit, enough) if count else 0
-                if count:
-                    await self._until_back(queue, count - removed)
+                while True:
+                    count, walk = await self._turn(queue, topic, most, passed, visit, enough)
+                    if count:
+                        await self._until_back(queue, count - walk.removed)
+                    if enough() or walk.seen < most or count <= most:
+                        return
+                    passed, most = walk.seen - walk.removed, most * _MORE
         except Rejection as rejection:
             if rejection.code != NOT_FOUND:
                 raise
+        except AMQPError as error:
+            raise unavailable(error) from error
 
-    async def _walk(
-        self, channel: Channel, queue: str, topic: str, count: int, visit: Visit, enough: Callable[[], bool]
-    ) -> int:
-        """How many were dealt with."""
-        arrived: asyncio.Queue[tuple[Any, Any, bytes]] = asyncio.Queue()
-        await channel.ask(channel.raw.basic_qos, prefetch_count=min(count, _MOST_PREFETCHED))
-        await channel.ask(
-            channel.raw.basic_consume,
-            queue=queue,
-            on_message_callback=lambda _, method, told, body: arrived.put_nowait((method, told, body)),
-        )
-        removed = 0
-        for _ in range(count):
+    async def _turn(
+        self, queue: str, topic: str, most: int, passed: int, visit: Visit, enough: Callable[[], bool]
+    ) -> tuple[int, "_Walk"]:
+        """How many letters there were, and what became of those at the front."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _PATIENCE
+        while True:
+            alone = loop.time() < deadline
             try:
-                async with asyncio.timeout(_SILENCE):
-                    method, told, body = await arrived.get()
-            except TimeoutError:
-                break
-            if await visit(self._letter(topic, told, body)):
-                channel.raw.basic_ack(method.delivery_tag)
-                removed += 1
-            if enough():
-                break
-        return removed
+                async with self._line.briefly() as channel:
+                    count = await _ready_for_one(channel, queue, deadline)
+                    walk = _Walk(channel, min(most, count))
+                    if count:
+                        await walk.begin(queue, alone=alone)
+                        await walk.go(passed, lambda told, body: visit(self._letter(topic, told, body)), enough)
+                    return count, walk
+            except Rejection as rejection:
+                if rejection.code != _ACCESS_REFUSED or not alone:
+                    raise
+                # Another visitor was faster.
+                await asyncio.sleep(_BETWEEN_LOOKS)
 
     async def _until_back(self, queue: str, expected: int) -> None:
         """A quorum queue takes back what a channel held only after the channel is closed, and the next visitor
@@ -175,6 +192,69 @@ class Graveyard:
             attributes=attributes,
             data=body,
         )
+
+
+class _Walk:
+    """One pass over the letters at the front."""
+
+    def __init__(self, channel: Channel, most: int) -> None:
+        self._channel, self._most = channel, most
+        self._arrived: asyncio.Queue[tuple[Any, Any, bytes]] = asyncio.Queue()
+        self._over = False
+        self.seen = self.removed = 0
+
+    async def begin(self, queue: str, *, alone: bool) -> None:
+        """`alone`: while we look, nobody else does. Raises Rejection if somebody does already."""
+        raw = self._channel.raw
+        prefetch = self._most if self._most <= _MOST_PREFETCHED else _UNLIMITED
+        await self._channel.ask(raw.basic_qos, prefetch_count=prefetch)
+        await self._channel.ask(
+            raw.basic_consume,
+            queue=queue,
+            exclusive=alone,
+            on_message_callback=self._receive,
+        )
+
+    def _receive(self, _: Any, method: Any, told: Any, body: bytes) -> None:
+        if not self._over:
+            self._arrived.put_nowait((method, told, body))
+
+    async def go(self, passed: int, visit: Callable[[Any, bytes], Awaitable[bool]], enough: Callable[[], bool]) -> None:
+        """`passed`: how many at the front have been visited before."""
+        while self.seen < self._most and not enough() and (found := await self._next()):
+            method, told, body = found
+            self.seen += 1
+            if self.seen > passed and await visit(told, body):
+                self._channel.raw.basic_ack(method.delivery_tag)
+                self.removed += 1
+        self._over = True  # until the channel is closed, more may come
+
+    async def _next(self) -> tuple[Any, Any, bytes] | None:
+        arriving = asyncio.ensure_future(self._arrived.get())
+        try:
+            closed = self._channel.closed
+            await asyncio.wait((arriving, closed), timeout=_SILENCE, return_when=asyncio.FIRST_COMPLETED)
+            if arriving.done():
+                return arriving.result()
+            if closed.done():
+                # Else this would look like the end of the list.
+                raise closed.result()
+            return None
+        finally:
+            arriving.cancel()
+
+
+async def _ready_for_one(channel: Channel, queue: str, deadline: float) -> int:
+    """How many there are, once nobody else looks: what another looks at is invisible."""
+    empty = 0
+    while True:
+        answer = await channel.ask(channel.raw.queue_declare, queue=queue, passive=True)
+        ready, looking = answer.method.message_count, answer.method.consumer_count
+        # Whoever has looked is gone a moment before the letters are back: one look does not show an empty queue.
+        empty = 0 if ready or looking else empty + 1
+        if (ready and not looking) or empty >= _EMPTY or asyncio.get_running_loop().time() >= deadline:
+            return int(ready)
+        await asyncio.sleep(_BETWEEN_LOOKS)
 
 
 async def _ready(channel: Channel, queue: str) -> int:
