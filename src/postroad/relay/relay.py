@@ -122,12 +122,12 @@ class Relay:
     async def run_once(self) -> int:
         """One round; how many rows it settled."""
         await self._set_out()
-        tasks = [*self._rounds, *self._probes.values()]
+        begun = [*self._rounds, *self._probes.values()]
         self._rounds.clear()
         self._probes.clear()
         # All of them to their end, whatever becomes of one.
-        await asyncio.gather(*tasks, return_exceptions=True)
-        return sum(task.result() for task in tasks)
+        await asyncio.gather(*begun, return_exceptions=True)
+        return sum(task.result() for task in begun)
 
     async def _advance(self) -> int:
         """One round, begun while the one before it may still be on its way; 0 if there is no hurry to look again."""
