@@ -55,7 +55,7 @@ class Database:
         self.listeners: dict[asyncio.Event, tuple[int, int]] = {}
         """With their topic and subscription. Set after a commit, here or in another process, that may have made
         something deliverable there."""
-        self._connection: sqlite3.Connection | None = None
+        self._connection: Connection | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, "postroad-embedded") if path else None
         self._closed = False
@@ -68,7 +68,7 @@ class Database:
     ) -> T:
         """One transaction. The time is read inside it: whoever comes later in the file has a later time."""
 
-        def transact(connection: sqlite3.Connection) -> T:
+        def transact(connection: "Connection") -> T:
             with transaction(connection, durable=durable):
                 return work(connection, micros(self.clock.now()))
 
@@ -116,7 +116,7 @@ class Database:
                 seen = version
                 self._ring(everybody)
 
-    async def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def _run(self, work: Callable[["Connection"], T]) -> T:
         if self._closed:
             raise BrokerUnavailable("The embedded broker is closed. Connect again.")
         if self._thread is None:
@@ -124,7 +124,7 @@ class Database:
             return self._attempt(work)
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._attempt, work)
 
-    def _attempt(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    def _attempt(self, work: Callable[["Connection"], T]) -> T:
         try:
             if self._connection is None:
                 self._connection = connect(self.path)
@@ -138,14 +138,21 @@ class Database:
             self._connection = None
 
 
+class Connection(sqlite3.Connection):
+    durable: bool | None = None
+    """Of which kind its last transaction was."""
+
+
 @contextmanager
-def transaction(connection: sqlite3.Connection, *, durable: bool) -> Iterator[None]:
+def transaction(connection: Connection, *, durable: bool) -> Iterator[None]:
     """IMMEDIATE, because a reader that wants to become a writer fails at once, whatever the timeout.
 
     Not durable means: a power cut may undo it. That is harmless for hand-outs and verdicts, which then
     repeat; a confirmed message must be on the disk.
     """
-    connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+    if connection.durable is not durable:
+        connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+        connection.durable = durable
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -156,10 +163,10 @@ def transaction(connection: sqlite3.Connection, *, durable: bool) -> Iterator[No
         raise
 
 
-def connect(path: Path | None) -> sqlite3.Connection:
+def connect(path: Path | None) -> Connection:
     """A connection with the schema in place."""
     connection = sqlite3.connect(
-        path or ":memory:", timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        path or ":memory:", timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False, factory=Connection
     )
     try:
         if path:
@@ -185,7 +192,7 @@ def _write_ahead(connection: sqlite3.Connection) -> None:
     raise sqlite3.OperationalError("database is locked")
 
 
-def _create_schema(connection: sqlite3.Connection) -> None:
+def _create_schema(connection: Connection) -> None:
     if (found := _schema_version(connection)) < _SCHEMA_VERSION:
         with transaction(connection, durable=True):
             found = _schema_version(connection)  # another process may have been faster

@@ -8,7 +8,7 @@ from contextlib import ExitStack, closing
 from functools import partial
 from typing import Final
 
-from postroad.brokers.embedded.database import Database, connect, micros, nobody, transaction
+from postroad.brokers.embedded.database import Connection, Database, connect, micros, nobody, transaction
 from postroad.brokers.embedded.handout import extend
 
 _PER_DEADLINE: Final = 3
@@ -78,7 +78,7 @@ class Leases:
 
     def _keep_in_file(self) -> None:
         with ExitStack() as stack:
-            connection: sqlite3.Connection | None = None
+            connection: Connection | None = None
             while not self._stopped:
                 try:
                     if connection is None:
@@ -89,6 +89,6 @@ class Leases:
                 self._changed.wait(min(self._deadlines.values(), default=60.0) / _PER_DEADLINE)
                 self._changed.clear()
 
-    def _extend_in_file(self, connection: sqlite3.Connection) -> None:
+    def _extend_in_file(self, connection: Connection) -> None:
         with transaction(connection, durable=False):
             extend(connection, micros(self._database.clock.now()), receivers=list(self._deadlines))

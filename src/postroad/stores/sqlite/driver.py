@@ -63,9 +63,14 @@ class SQLite(Store):
     def file(self) -> Path:
         return Path(str(self.url.database))
 
+    @cached_property
+    def _resolved(self) -> Path:
+        # Once: it asks the file system for every folder above the file, and handlers ask for it with every event.
+        return self.file.resolve()
+
     def keeping_others_out(self, connection: AsyncConnection) -> AbstractContextManager[None]:
         assert connection.sync_connection is not None  # there is one while it is open
-        return writing(self.file.resolve(), connection.sync_connection)
+        return writing(self._resolved, connection.sync_connection)
 
     def id_in(self, value: uuid.UUID) -> object:
         return str(value)
@@ -121,7 +126,7 @@ class SQLite(Store):
             await self.clock.sleep(_WATCH_INTERVAL)
 
     def is_ours(self, database: str) -> bool:
-        return Path(database).resolve() == self.file.resolve()
+        return Path(database).resolve() == self._resolved
 
     def code_of(self, error: BaseException) -> str:
         origin = getattr(error, "orig", None) or error
@@ -148,7 +153,7 @@ def open(url: URL, clock: Clock) -> Store:
     )
 
     store = SQLite(url, engine, clock)
-    begin_transactions(engine.sync_engine, store.file.resolve())
+    begin_transactions(engine.sync_engine, store._resolved)
     pragmas = store.pragmas
 
     @event.listens_for(engine.sync_engine, "connect")
