@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 
+from postroad.brokers import connect_broker
 from postroad.brokers.base import Confirmed, Delivery, Flow
 from postroad.brokers.rabbitmq import receiver as receiving
 from postroad.brokers.rabbitmq.broker import RabbitBroker
 from postroad.brokers.rabbitmq.consumer import Arrival, Interrupted
+from postroad.clock import SystemClock
 from postroad.errors import BrokerError, BrokerUnavailable, ConfigurationError
 from postroad.testing.post import Post
 from proof.chaos.proxy import Proxy
@@ -93,6 +95,45 @@ async def test_many_retries_at_once_keep_the_order_of_every_key(quick: Post) -> 
                     handled[delivery.key].append(text)
                     await delivery.ack()
     assert handled == {key: [f"{key}{n}" for n in range(each)] for key in keys}
+
+
+async def test_whoever_takes_over_finds_what_waited_for_a_moment_in_its_old_place(
+    post: Post, rabbitmq_url: str
+) -> None:
+    receiver = await post.subscribe()
+    await post.send_texts("k", "ab")
+    for delivery in await post.take(receiver, 2):
+        await delivery.retry(0.9)  # as while its database is out of reach
+    other = connected(rabbitmq_url)
+    successor = await other.subscribe(post.subscription.name, Flow())
+    await receiver.aclose()
+    assert await post.take_texts(successor, 2) == "ab"
+    await other.aclose()
+
+
+class SetClock(SystemClock):
+    """One that somebody sets."""
+
+    by = timedelta()
+
+    def now(self) -> datetime:
+        return super().now() + self.by
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+async def test_a_retry_waits_as_long_as_it_should_whoever_sets_the_clock(rabbitmq_url: str, hours: int) -> None:
+    clock = SetClock()
+    broker = connect_broker(rabbitmq_url, clock=clock)
+    post = Post(broker)
+    await broker.apply(post.topology)
+    receiver = await post.subscribe()
+    await post.send_texts("k", "ab")
+    for delivery, wait in zip(await post.take(receiver, 2), (1.0, 0.5), strict=True):
+        await delivery.retry(wait)
+    clock.by = timedelta(hours=hours)
+    await post.send_texts("k", "c")
+    assert await post.take_texts(receiver, 3) == "abc"
+    await broker.aclose()
 
 
 @pytest.mark.parametrize("alone", [True, False])

@@ -34,7 +34,7 @@ from postroad.brokers.rabbitmq.structure import Count, Structure
 from postroad.brokers.rabbitmq.thread import LoopThread
 from postroad.clock import Clock
 from postroad.errors import BrokerError, BrokerUnavailable, ConfigurationError, PostroadError, UnsupportedByBroker
-from postroad.message import Message, rfc3339
+from postroad.message import Message
 
 _NO_SEEK: Final = "A queue forgets what was acknowledged: let the owner publish it again, or use another broker."
 
@@ -158,15 +158,15 @@ class RabbitBroker:
         self._receivers = [*(other for other in self._receivers if not other.closed), receiver]
         return receiver
 
-    async def put_off(self, delivery: RabbitDelivery, due: float, ticket: str) -> None:
-        await self._thread.run(self._put_off, delivery, due, ticket)
+    async def put_off(self, delivery: RabbitDelivery, wait: float, ticket: str) -> None:
+        await self._thread.run(self._put_off, delivery, wait, ticket)
 
-    async def _put_off(self, delivery: RabbitDelivery, due: float, ticket: str) -> None:
-        now = self._clock.now()
-        step = self.layout.step_for(due - now.timestamp()) or self.layout.shortest_step
-        moment = rfc3339(datetime.fromtimestamp(due, UTC))
-        published = delivery.arrival.published or now
-        told = properties(delivery.arrival.attributes, published, ticket=ticket, due=moment)
+    async def _put_off(self, delivery: RabbitDelivery, wait: float, ticket: str) -> None:
+        step = self.layout.step_for(wait) or self.layout.shortest_step
+        published = delivery.arrival.published or self._clock.now()
+        # Not the moment: it may come back to somebody with another clock.
+        left = f"{max(0.0, wait - step):.3f}"
+        told = properties(delivery.arrival.attributes, published, ticket=ticket, left=left)
         try:
             queue = await self._structure.queue_delay(delivery.subscription, step)
         except ConfigurationError as error:

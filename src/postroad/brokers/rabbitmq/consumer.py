@@ -31,7 +31,8 @@ class Arrival:
     attributes: dict[str, str]
     data: bytes = field(repr=False)
     ticket: str
-    due: str
+    left: str
+    """Seconds that it still has to wait after it was put off; empty if it was not."""
     published: datetime | None
     redelivered: bool
 
@@ -107,7 +108,7 @@ class Consumer:
                     attributes_of(properties),
                     body,
                     ours.get("ticket", ""),
-                    ours.get("due", ""),
+                    ours.get("left", ""),
                     published_at(properties),
                     bool(method.redelivered),
                 )

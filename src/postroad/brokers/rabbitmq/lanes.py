@@ -20,7 +20,7 @@ class Entry:
     version: int
     size: int
     due: float
-    """By the wall clock: not handed out before."""
+    """By the receiver's clock: not handed out before."""
     arrival: Arrival | None
     """None while it is away."""
     in_hand: bool = False

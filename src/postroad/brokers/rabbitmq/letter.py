@@ -20,8 +20,6 @@ _ROOM_PER_ATTRIBUTE: Final = 6
 
 OURS: Final = "x-postroad-"
 """Begins the headers that the adapter keeps for itself. A server's own begin with x- too."""
-TICKET: Final = f"{OURS}ticket"
-DUE: Final = f"{OURS}due"
 _PERSISTENT: Final = 2
 
 

@@ -33,7 +33,7 @@ log = logging.getLogger("postroad.rabbitmq")
 class Elsewhere(Protocol):
     """Where copies of a delivery go; each returns when RabbitMQ has confirmed the copy."""
 
-    async def put_off(self, delivery: "RabbitDelivery", due: float, ticket: str) -> None: ...
+    async def put_off(self, delivery: "RabbitDelivery", wait: float, ticket: str) -> None: ...
 
     async def bury(self, delivery: "RabbitDelivery", reason: str) -> None: ...
 
@@ -176,9 +176,9 @@ class RabbitReceiver:
         self._last_arrival = self._now()
         if self._terms.exclusive and arrival.published and not (arrival.ticket or arrival.redelivered):
             # Queues keep their order: what was due long before this was published has come by now, or never will.
-            self._give_up(arrival.published.timestamp() - _CERTAINLY_LOST)
+            self._give_up(min(self._moment(arrival.published), self._now()) - _CERTAINLY_LOST)
         size = len(arrival.data) + sum(len(name) + len(value) for name, value in arrival.attributes.items())
-        self._lanes.arrive(Entry(key, ticket, _version(arrival), size, _due(arrival), arrival))
+        self._lanes.arrive(Entry(key, ticket, _version(arrival), size, self._due(arrival), arrival))
 
     def _give_up_what_is_lost(self) -> None:
         """So that nothing waits for ever for a message that somebody has removed, or that another consumer has."""
@@ -230,7 +230,23 @@ class RabbitReceiver:
             pass  # time itself has made something ready
 
     def _now(self) -> float:
-        return self._clock.now().timestamp()
+        # Nobody sets this one: a correction of the wall clock would let all that waits go at once, or wait for hours.
+        return self._clock.monotonic()
+
+    def _moment(self, told: datetime) -> float:
+        """By our clock, of what somebody has told by his."""
+        return self._now() + (told - self._clock.now()).total_seconds()
+
+    def _due(self, arrival: Arrival) -> float:
+        """When it may be handed out: after what is left of its wait, or at the time its sender wished for."""
+        try:
+            if arrival.left:
+                return self._now() + float(arrival.left)
+            if wished := arrival.attributes.get("deliver_at"):
+                return self._moment(parse_rfc3339(wished))
+        except ValueError:
+            pass  # not ours: no reason to keep it
+        return 0.0
 
     # -- verdicts ----------------------------------------------------------------------------------------
 
@@ -309,7 +325,7 @@ class RabbitReceiver:
         cannot be sent, it waits here."""
         entry = delivery.entry
         try:
-            await self._elsewhere.put_off(delivery, entry.due, entry.ticket)
+            await self._elsewhere.put_off(delivery, entry.due - self._now(), entry.ticket)
             self._trouble = ""
         except BaseException as error:
             if entry.arrival is None:
@@ -414,14 +430,3 @@ def key_of(attributes: Mapping[str, str]) -> str:
 def _version(arrival: Arrival) -> int:
     text = arrival.attributes.get("version", "")
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else 0
-
-
-def _due(arrival: Arrival) -> float:
-    """When it may be handed out: the time it was put off to, or the one its sender wished for."""
-    for text in (arrival.due, arrival.attributes.get("deliver_at", "")):
-        if text:
-            try:
-                return parse_rfc3339(text).timestamp()
-            except ValueError:
-                continue
-    return 0.0
