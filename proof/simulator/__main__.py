@@ -4,6 +4,7 @@ import argparse
 import gc
 import json
 import logging
+import math
 import os
 import sys
 import time
@@ -23,8 +24,9 @@ from proof.simulator.runs import simulator
 from proof.simulator.shrink import shrink
 from proof.simulator.world import LEAST_FAULTS, Outcome
 
-_CHUNK = 125
-"""Seeds for which one database is made: making it costs as much as several of them."""
+_LONGEST_CHUNK_SEEDS = 250
+"""For which one database is made: making it, and preparing every statement anew, costs as much as several of them."""
+_WARM_UP = 4
 _LONGEST_CHUNK = 600.0
 """After so many seconds a process that was to run one must have died."""
 _SEEDS = 5_000
@@ -82,11 +84,15 @@ def run_chunk(store: str, seeds: range) -> list[Outcome]:
 
 
 def _outcomes(store: str, seeds: range, jobs: int) -> Iterator[Outcome]:
-    chunks = [seeds[start : start + _CHUNK] for start in range(0, len(seeds), _CHUNK)]
+    length = min(_LONGEST_CHUNK_SEEDS, math.ceil(len(seeds) / jobs))
+    chunks = [seeds[start : start + length] for start in range(0, len(seeds), length)]
     if jobs == 1:
         for chunk in chunks:
             yield from run_chunk(store, chunk)
         return
+    # What is found out here once, such as how statements are compiled, each of the processes knows from its beginning.
+    run_chunk(store, seeds[:_WARM_UP])
+    gc.enable()
     with Pool(jobs, maxtasksperchild=1) as pool:
         done = pool.imap(partial(run_chunk, store), chunks)
         for _ in chunks:

@@ -31,7 +31,7 @@ _WRITING = re.compile("INSERT INTO (booking|.postroad_outbox_add)|SAVEPOINT|RELE
 
 
 class named:  # noqa: N801 — used as `with named(…):`
-    """The statement that is being run, as the store calls it."""
+    """The statement that is being run, as the store calls it: where it goes through layers that do not pass that on."""
 
     __slots__ = ("_statement",)
 
@@ -44,6 +44,11 @@ class named:  # noqa: N801 — used as `with named(…):`
     def __exit__(self, *_: object) -> None:
         # What a handler runs next on the same connection has no name.
         _name.set("")
+
+
+@cache
+def _told(sql: str) -> str:
+    return " ".join(sql.split()[:3])
 
 
 @cache
@@ -179,13 +184,16 @@ class Link(ABC):
         server.links[self] = None
         process.at_death[self] = self.sever
 
-    async def statement(self, sql: str, work: Callable[[], Any]) -> Any:
-        """One round trip. Whatever may happen to one happens here."""
+    async def statement(self, sql: str, work: Callable[[], Any], name: str = "") -> Any:
+        """One round trip. Whatever may happen to one happens here. `name` is what the store calls it."""
         world, process = self.server.world, self.process
-        process.require_life()
+        if not process.alive:
+            raise asyncio.CancelledError
         is_commit = sql == "COMMIT"
-        what = sql if sql in _AS_IT_IS else _name.get() or " ".join(sql.split()[:3])
-        fault = world.fates.draw(self._risks(what)) or world.aimed(process, what)
+        what = name or (sql if sql in _AS_IT_IS else _name.get() or _told(sql))
+        fault = world.fates.draw(self._risks(what))
+        if world.coverage is not None:
+            fault = fault or world.aimed(process, what)
         if not fault and world.unwatched:
             return await self._undisturbed(sql, is_commit, work)
         with world.reaching(process, what, fault):

@@ -18,7 +18,7 @@ from sqlalchemy.util import await_only, greenlet_spawn
 from postroad.stores.base import Result, Store
 from postroad.stores.sqlite import driver
 from postroad.stores.tables import OutboxTable
-from proof.simulator.database import Database, Link, Server, create, named
+from proof.simulator.database import Database, Link, Server, create
 from proof.simulator.process import Process, current
 from proof.simulator.time import BEGINNING, LoopClock
 
@@ -39,7 +39,7 @@ class SQLiteFile(Database):
         self.clock = LoopClock()
         self._moments: dict[float, str] = {}
         """As they were written: many statements are of the same moment."""
-        self._admin = sqlite3.connect(path, isolation_level=None)
+        self._admin = self._open()
         self._admin.execute("PRAGMA synchronous = OFF")
         self._admin.execute("VACUUM INTO ?", (str(template),))
         self._admin.execute("ATTACH ? AS template", (str(template),))
@@ -51,13 +51,18 @@ class SQLiteFile(Database):
         return SQLiteServer(world, self)
 
     def connect_anew(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self._path, isolation_level=None, timeout=0, cached_statements=256)
+        connection = self._open()
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute("PRAGMA foreign_keys = ON")
         # Deterministic as far as a statement goes: time stands still while it runs.
         connection.create_function("postroad_now", 0, self._in, deterministic=True)
         connection.create_function("postroad_in", 1, self._in, deterministic=True)
         return connection
+
+    def _open(self) -> sqlite3.Connection:
+        # No other process uses the file, so its locks need not be the operating system's.
+        address = f"file:{self._path}?vfs=unix-excl"
+        return sqlite3.connect(address, uri=True, isolation_level=None, timeout=0, cached_statements=256)
 
     def _in(self, seconds: float = 0.0) -> str:
         moment = self.clock.monotonic() + seconds
@@ -66,6 +71,10 @@ class SQLiteFile(Database):
                 self._moments.clear()
             self._moments[moment] = _written(BEGINNING + timedelta(seconds=moment))
         return self._moments[moment]
+
+    def close(self) -> None:
+        for connection in (*self.idle, self._admin):
+            connection.close()
 
     def ask(self, sql: str) -> list[Any]:
         return self._admin.execute(sql).fetchall()
@@ -272,17 +281,14 @@ class SimulatedSQLite(driver.SQLite):
     ) -> Result:
         sql, adapted = self.sql(statement, outbox), {name: self.adapt(value) for name, value in values.items()}
         link = connection if isinstance(connection, Connection) else _beneath(connection)
-        with named(statement):
-            try:
-                fetched = await link.statement(sql, lambda: link.run(sql, adapted))
-            except sqlite3.Error as error:
-                if link is connection:
-                    raise
-                # SQLAlchemy has to know, and says it in its own words.
-                await greenlet_spawn(
-                    connection.sync_connection._handle_dbapi_exception, error, sql, adapted, None, None
-                )
+        try:
+            fetched = await link.statement(sql, lambda: link.run(sql, adapted), statement)
+        except sqlite3.Error as error:
+            if link is connection:
                 raise
+            # SQLAlchemy has to know, and says it in its own words.
+            await greenlet_spawn(connection.sync_connection._handle_dbapi_exception, error, sql, adapted, None, None)
+            raise
         return Result(_named(fetched), fetched.rowcount)
 
     def list_in(self, values: list[Any]) -> object:

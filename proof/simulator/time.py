@@ -7,7 +7,7 @@ from contextvars import Context, copy_context
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from types import coroutine
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 T = TypeVar("T")
 
@@ -35,7 +35,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
     _scheduled: Any
     _stopping: bool
 
+    running: ClassVar["VirtualLoop"]
+    """The latest: there is one at a time, and asyncio asks the operating system who we are before it tells."""
+
     def __init__(self) -> None:
+        VirtualLoop.running = self
         self._elapsed = 0.0
         self._numbers = count()
         super().__init__()
@@ -89,8 +93,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
 def others_wait() -> bool:
     """Whether anybody but the task at work could do something in this moment."""
-    loop: VirtualLoop = asyncio.get_running_loop()  # type: ignore[assignment]
-    return loop.others_wait()
+    return VirtualLoop.running.others_wait()
 
 
 @coroutine
@@ -106,14 +109,31 @@ class LoopClock:
         self.skew = 0.0
 
     def now(self) -> datetime:
-        return BEGINNING + timedelta(seconds=asyncio.get_running_loop().time() + self.skew)
+        return BEGINNING + timedelta(seconds=VirtualLoop.running._elapsed + self.skew)
 
     def monotonic(self) -> float:
-        return asyncio.get_running_loop().time()
+        return VirtualLoop.running._elapsed
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
     async def wait_for(self, awaitable: Awaitable[T], timeout: float) -> T:
-        async with asyncio.timeout(timeout):
+        """As `asyncio.timeout` does it, in fewer steps."""
+        loop, task = VirtualLoop.running, asyncio.current_task()
+        assert task is not None
+        cancelled_before, late = task.cancelling(), False
+
+        def expire() -> None:
+            nonlocal late
+            late = True
+            task.cancel()
+
+        alarm = loop.call_at(loop._elapsed + timeout, expire)
+        try:
             return await awaitable
+        except asyncio.CancelledError:
+            if late and task.uncancel() <= cancelled_before:
+                raise TimeoutError from None
+            raise
+        finally:
+            alarm.cancel()
