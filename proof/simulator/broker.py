@@ -1,14 +1,12 @@
 """The embedded broker as a server of its own, and the connections through which processes reach it."""
 
 import asyncio
-import sqlite3
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from postroad.brokers.base import (
     Broker,
-    Change,
     Confirmed,
     Delivery,
     Flow,
@@ -19,7 +17,7 @@ from postroad.brokers.base import (
     Unavailable,
 )
 from postroad.brokers.embedded.broker import EmbeddedBroker
-from postroad.brokers.embedded.database import connect
+from postroad.brokers.embedded.database import Connection, connect
 from postroad.brokers.embedded.receiver import EmbeddedReceiver
 from postroad.errors import BrokerUnavailable
 from postroad.message import Message
@@ -46,6 +44,19 @@ class Post:
         self.broker._database._connection = _tables()
         self.taken: list[Message] = []
         """Everything it ever took, in that order."""
+
+    def line(self, process: Process) -> Broker:
+        return Line(self, process)
+
+    async def prepare(self, topology: Topology) -> None:
+        await self.do(lambda: self.broker.apply(topology))
+
+    async def put(self, messages: Sequence[Message]) -> None:
+        """Of somebody who needs no connection."""
+        await self.do(lambda: self.broker.send(messages))
+
+    async def left(self, subscription: str) -> int:
+        return (await self.broker.depth(subscription)).messages
 
     async def do(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Here, whatever becomes of the one who asked."""
@@ -75,7 +86,7 @@ class Post:
 
 
 @cache
-def _tables() -> sqlite3.Connection:
+def _tables() -> Connection:
     return connect(None)
 
 
@@ -157,10 +168,6 @@ class Line:
         if not receiver.closed and receiver._flow is not _NONE:
             post.process.spawn(neglect())
 
-    async def apply(self, topology: Topology) -> Sequence[Change]:
-        await self._reach()
-        return await self.post.do(lambda: self.post.broker.apply(topology))
-
     async def _reach(self) -> None:
         await self.process.step_outside(self.post.world.fates.latency())
         if self.post.away:
@@ -233,7 +240,3 @@ class Parcel:
                 line.process.die()
             if fault == "unanswered":
                 raise BrokerUnavailable("no answer")
-
-
-def as_broker(line: Line) -> Broker:
-    return line

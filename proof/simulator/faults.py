@@ -49,8 +49,17 @@ VERDICT: Final = {
     "unanswered": 16,
     "frozen": 5,
 }
+PUBLISH: Final = {"lost": 12, "unconfirmed": 14, "refused": 10, "nacked": 8, "slow": 5}
+"""For each message on its way to RabbitMQ; what is lost, or goes unconfirmed, is so with its connection."""
+DELIVER: Final = {"late": 12, "cut": 8, "dismissed": 6}
+ACKNOWLEDGE: Final = {"lost": 15}
+RABBIT_SEND: Final = {fault: SEND[fault] for fault in ("killed before", "killed after", "fails", "frozen")}
+RABBIT_RECEIVE: Final = {"killed after": RECEIVE["killed after"]}
+RABBIT_VERDICT: Final = {fault: VERDICT[fault] for fault in ("killed before", "killed after", "frozen")}
+"""What comes over a process that uses RabbitMQ's adapter; the rest happens on the wire."""
 HANDLER: Final = {"fails before": 19, "fails after": 19, "killed": 2, "slow": 8}
 WORLD: Final = {"broker away": 20, "database away": 12, "clock jumps": 20, "stopped": 12}
+RABBIT_WORLD: Final = WORLD | {"broker short of memory": 12}
 
 
 DIRECTED: Final[tuple[Mapping[str, float], ...]] = (
@@ -79,9 +88,9 @@ class Fates:
 
     def draw(self, table: Mapping[str, float]) -> str:
         """The fault that happens now, or nothing."""
-        roll = self._random.random() * 100
         if self.calm:
             return ""
+        roll = self._random.random() * 100
         for fault, weight in table.items():
             roll -= weight if self._likelier is None else weight * self._likelier.get(fault, self._likelier[""])
             if roll < 0:

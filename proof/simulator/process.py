@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 from proof.simulator.time import LoopClock, make_way, others_wait
 
 _FEW = 32
+_LAST_WORDS = 0.01
 current: ContextVar["Process | None"] = ContextVar("process", default=None)
 
 
@@ -42,6 +43,10 @@ class Process:
         for act in tuple(self.at_freezing.values()):
             act(seconds)
 
+    def frozen_for(self) -> float:
+        """Seconds that are left of it."""
+        return max(0.0, self._frozen_until - self.clock.monotonic()) if self._frozen_until else 0.0
+
     def may_go_on(self) -> bool:
         """At once: it is alive and not frozen, and nobody else is waiting."""
         return self.alive and not others_wait() and self._frozen_until <= self.clock.monotonic()
@@ -53,7 +58,7 @@ class Process:
             await asyncio.sleep(seconds)
         elif others_wait():
             await make_way()
-        while self.alive and self._frozen_until and (frozen := self._frozen_until - self.clock.monotonic()) > 0:
+        while self.alive and (frozen := self.frozen_for()):
             await self.clock.sleep(frozen)
         self.require_life()
 
@@ -78,8 +83,10 @@ class Process:
             task.cancel()
 
     async def buried(self) -> None:
-        if left := self.under_way():
-            await asyncio.wait(left)
+        while left := self.under_way():
+            await asyncio.wait(left, timeout=_LAST_WORDS)
+            for task in self.under_way():
+                task.cancel()  # again: some would tidy up, and wait for answers that nobody gives them any more
 
     def adopt(self, task: asyncio.Task[Any]) -> None:
         self._tasks.append(task)

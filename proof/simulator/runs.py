@@ -9,14 +9,16 @@ from pathlib import Path
 from unittest.mock import patch
 
 from postroad import message
-from postroad.relay import leases
+from postroad.relay import leases, wakeup
 from proof.simulator.coverage import Coverage
 from proof.simulator.database import SHARDS, Database
+from proof.simulator.rabbitmq import simulated_wires
 from proof.simulator.sqlite import SQLiteFile
 from proof.simulator.workload import TABLES
 from proof.simulator.world import Outcome, World
 
-_SEEDS_TO_COLLECT = 200
+_PAUSE = 0.1
+_SEEDS_TO_COLLECT = 300
 """Each leaves less than a megabyte behind."""
 
 
@@ -37,11 +39,12 @@ class Simulator:
 
 
 @contextmanager
-def fewer_shards() -> Iterator[None]:
-    """The real code, with another figure."""
+def other_figures() -> Iterator[None]:
+    """The real code, with fewer shards, and relays that do not look so soon again where they found nothing."""
     with ExitStack() as stack:
         for module in (message, leases):
             stack.enter_context(patch.object(module, "SHARDS", SHARDS))
+        stack.enter_context(patch.object(wakeup, "_SHORTEST_PAUSE", _PAUSE))
         yield
 
 
@@ -63,7 +66,7 @@ def garbage_kept() -> Iterator[None]:
 
 @contextmanager
 def simulator(store: str = "sqlite") -> Iterator[Simulator]:
-    with fewer_shards(), garbage_kept(), database(store) as made:
+    with other_figures(), simulated_wires(), garbage_kept(), database(store) as made:
         yield Simulator(made)
 
 
@@ -72,11 +75,15 @@ def database(store: str) -> Iterator[Database]:
     if store == "postgresql":
         from proof.simulator.postgresql import fresh_database  # needs the driver
 
-        with fresh_database(os.environ["POSTROAD_TEST_POSTGRESQL_URL"], TABLES) as made:
-            yield made
+        with fresh_database(os.environ["POSTROAD_TEST_POSTGRESQL_URL"], TABLES) as server:
+            yield server
         return
     # In memory where the machine offers it: nothing here needs to survive.
     shared_memory = "/dev/shm"
     place = shared_memory if os.access(shared_memory, os.W_OK) else None
     with tempfile.TemporaryDirectory(dir=place) as folder:
-        yield SQLiteFile(Path(folder) / "simulated.sqlite", TABLES)
+        made = SQLiteFile(Path(folder) / "simulated.sqlite", TABLES)
+        try:
+            yield made
+        finally:
+            made.close()

@@ -23,7 +23,6 @@ from postroad.operations import outbox_page, parked_ids, retry_events, skip_even
 from postroad.stores.base import Store
 from postroad.stores.tables import DEFAULT_OUTBOX
 from postroad.subscriber import Subscriber, SubscriberOptions
-from proof.simulator.broker import Line, as_broker
 from proof.simulator.process import Process
 from proof.simulator.time import BEGINNING
 from proof.simulator.workload import Made, failing, note
@@ -84,8 +83,7 @@ class Stranger:
         while not self._world.fates.calm:
             await asyncio.sleep(self._world.random.random() * 2)
             self._number += 1
-            odd = self._odd(self._number)
-            await self._world.post.do(lambda odd=odd: self._world.post.broker.send(odd))  # type: ignore[misc]
+            await self._world.post.put(self._odd(self._number))
 
     def _odd(self, number: int) -> list[Message]:
         aside = _message("sim.aside.made", number, b'{"place": "%d"}' % number)
@@ -214,7 +212,7 @@ class Visitor:
     async def _lend_a_hand(self, process: Process, inbox: Inbox) -> None:
         """Takes some deliveries and hands them to a subscriber that does not receive by itself."""
         world = self._world
-        line = as_broker(Line(world.post, process))
+        line = world.post.line(process)
         options = SubscriberOptions(ack_deadline=2.4, lock_ttl=2.0)
         subscriber = Subscriber(
             line, inbox, world.registry, Upcasters(), "plain",

@@ -22,12 +22,13 @@ from postroad.retry import Backoff
 from postroad.stores.base import Store
 from postroad.stores.tables import DEFAULT_OUTBOX
 from postroad.subscriber import Subscriber, SubscriberOptions
-from proof.simulator.broker import Line, Post, as_broker
+from proof.simulator.broker import Post
 from proof.simulator.coverage import Coverage
 from proof.simulator.database import Database
-from proof.simulator.faults import DIRECTED, WORLD, Fates
+from proof.simulator.faults import DIRECTED, RABBIT_WORLD, WORLD, Fates
 from proof.simulator.ledger import violations
 from proof.simulator.process import Process, belonging
+from proof.simulator.rabbitmq import RabbitPost
 from proof.simulator.time import LoopClock, VirtualLoop
 from proof.simulator.visitors import Stranger, Visitor, also_handle, tidy, without_thread
 from proof.simulator.workload import Writer, handlers
@@ -37,12 +38,14 @@ LEASE = 2.0
 ACK_DEADLINE = 2.4
 _BUSY = 16
 """Every so many seeds there is more going on."""
+_BROKERS = 3
+"""Of so many seeds, one runs on RabbitMQ, the others on the embedded broker."""
 _TAKEN_OVER = "UPDATE postroad_inbox SET epoch = epoch + 1 WHERE status = 0 AND locked_by IS NOT NULL RETURNING epoch"
 _LONGEST_STORM = 600.0
 _LONG_LOOK = 30.0
 _LONGEST_CALM = 400.0
 _FIRST_LOOK = 0.02
-_CALM_LOOK = 0.2
+_CALM_LOOK = 0.3
 TOPOLOGY = Topology(
     ("sim.booking.events", "sim.note.events"),
     (
@@ -80,6 +83,7 @@ class World:
         self.random = Random(seed)
         self.busy = coverage is not None or seed % _BUSY == 0
         """Whether strangers come by, rows are spoilt, and people look at things."""
+        self.on_rabbitmq = coverage is None and seed % _BROKERS == _BROKERS - 1
         likelier = DIRECTED[seed % len(DIRECTED)] if coverage is not None else None
         self.fates = Fates(Random(seed + 1), only=only, likelier=likelier)
         self.trace: list[str] | None = [] if tracing else None
@@ -130,7 +134,8 @@ class World:
 
     def aimed(self, process: Process, what: str) -> str:
         """A fault for a place that chance finds too rarely."""
-        if self.coverage is None or self.fates.calm or what != "BEGIN IMMEDIATE" or not self.coverage.in_between():
+        assert self.coverage is not None
+        if self.fates.calm or what != "BEGIN IMMEDIATE" or not self.coverage.in_between():
             return ""
         if self._server.keeps_out_others(process):
             return ""
@@ -159,8 +164,8 @@ class World:
         return outcome
 
     async def _run(self, outcome: Outcome) -> None:
-        self.post = Post(self)
-        await self.post.do(lambda: self.post.broker.apply(TOPOLOGY))
+        self.post = RabbitPost(self) if self.on_rabbitmq else Post(self)
+        await self.post.prepare(TOPOLOGY)
         slots = [asyncio.create_task(self._keep_up(name, index)) for index, name in enumerate(("north", "south"))]
         slots.append(asyncio.create_task(self._keep_writing()))
         if self.coverage is None:
@@ -205,6 +210,8 @@ class World:
         """Nothing goes wrong any more: all that was written must come to its end."""
         self.fates.calm = True
         self._server.away = self.post.away = False
+        if isinstance(self.post, RabbitPost):
+            self.post.server.short_of_memory = False
         self.tell("world", "calm")
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _LONGEST_CALM
@@ -229,9 +236,8 @@ class World:
         if waiting:
             return f"{waiting} records that nobody but the scheduler will try again"
         for subscription in TOPOLOGY.subscriptions:
-            depth = await self.post.broker.depth(subscription.name)
-            if depth.messages:
-                return f"{depth.messages} messages in {subscription.name}"
+            if messages := await self.post.left(subscription.name):
+                return f"{messages} messages in {subscription.name}"
         return ""
 
     # -- processes ----------------------------------------------------------------------------------------
@@ -290,7 +296,7 @@ class World:
     async def _serve(self, process: Process, store: Store) -> None:
         """What `Postroad.runner` starts, on this process's connections."""
         chance = Random(self._seed_of(process))
-        line = as_broker(Line(self.post, process))
+        line = self.post.line(process)
         outbox = Outbox(store, "sim", clock=process.clock, randomness=chance)
         inbox = without_thread(Inbox(store, clock=process.clock, randomness=chance))
         registry, upcasters = self.registry, Upcasters()
@@ -336,13 +342,17 @@ class World:
     async def _weather(self) -> None:
         while not self.fates.calm:
             await asyncio.sleep(0.2 + self.random.random() * 0.7)
-            fault = self.fates.draw(WORLD)
+            fault = self.fates.draw(WORLD if isinstance(self.post, Post) else RABBIT_WORLD)
             if fault:
                 self.tell("world", f"✗ {fault}")
             if fault == "broker away":
                 self.post.away = True
                 await asyncio.sleep(self.random.random() * 2)
                 self.post.away = False
+            elif isinstance(self.post, RabbitPost) and fault == "broker short of memory":
+                self.post.server.short_of_memory = True
+                await asyncio.sleep(self.random.random() * 2)
+                self.post.server.short_of_memory = False
             elif fault == "database away":
                 self._server.away = True
                 await asyncio.sleep(self.random.random() * 2)
