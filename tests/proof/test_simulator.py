@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from postroad.brokers.base import Confirmed, Outcome
+from postroad.brokers.rabbitmq.confirms import Confirms
 from postroad.inbox import Inbox
 from postroad.relay.breaker import Breaker
 from postroad.relay.carrier import Carrier
@@ -56,12 +57,14 @@ def test_on_postgresql_too_the_same_seed_is_the_same_story() -> None:
     assert first.stdout == second.stdout
 
 
-def test_the_same_seed_is_the_same_story_byte_for_byte() -> None:
-    first, second = (run("--seed", 7, "--trace") for _ in range(2))
+@pytest.mark.parametrize("seed", [7, 8], ids=["embedded broker", "RabbitMQ"])
+def test_the_same_seed_is_the_same_story_byte_for_byte(seed: int) -> None:
+    first, second = (run("--seed", seed, "--trace") for _ in range(2))
     assert first.returncode == 0
     assert first.stdout.count("\n") > 300
+    assert ("publish sim.booking.events" in first.stdout) == (seed == 8)
     assert first.stdout == second.stdout
-    assert run("--seed", 8, "--trace").stdout != first.stdout
+    assert run("--seed", seed + 3, "--trace").stdout != first.stdout
 
 
 @pytest.mark.timeout(600)
@@ -102,6 +105,12 @@ async def give_up_on_verdicts(self: Handling, give: Any) -> None:
         pass
 
 
+def take_every_answer_for_a_yes(self: Confirms, frame: Any) -> None:
+    """Also that RabbitMQ did not take a message, or returned it."""
+    for number in self._meant(frame.method.delivery_tag, frame.method.multiple):
+        self._pending.pop(number).answer(Confirmed())
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("owner", "name", "bug", "expected"),
@@ -110,8 +119,9 @@ async def give_up_on_verdicts(self: Handling, give: Any) -> None:
         (Inbox, "claim", forget_what_was_handled, "doubled"),
         (Handling, "_settle", give_up_on_verdicts, "lost"),
         (Breaker, "allows", lambda self, topic: False, "lost"),
+        (Confirms, "_on_confirm", take_every_answer_for_a_yes, "lost"),
     ],
-    ids=["marks without confirmation", "no inbox", "verdicts given once", "nothing is ever sent"],
+    ids=["marks without confirmation", "no inbox", "verdicts given once", "nothing is ever sent", "no is yes"],
 )
 def test_a_planted_bug_is_found(
     monkeypatch: pytest.MonkeyPatch, one: Simulator, owner: type, name: str, bug: Any, expected: str
