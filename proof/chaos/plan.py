@@ -100,7 +100,7 @@ class Plan:
 
 
 SHORT: Final = Plan(
-    seconds=25,
+    seconds=28,
     drain=60,
     kill_every=0.5,
     stall_every=0.6,
