@@ -27,7 +27,7 @@ def main(
 ) -> None:
     """Kill, freeze, cut off, silence, restart, fill the disk; then balance the books."""
     seed = random.randrange(1_000_000) if seed is None else seed
-    console = Console(width=max(Console().width, 90))
+    console = Console(width=max(Console().width, 120))
     console.print(f"seed {seed}")
     results = []
     try:
