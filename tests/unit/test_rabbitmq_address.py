@@ -57,6 +57,7 @@ async def test_every_scheme_leads_here(scheme: str) -> None:
         ("heartbeat=1", "a whole number from 2"),
         ("publish_timeout=-1", "a number of seconds, more than 0"),
         ("publish_timeout=inf", "a number of seconds, more than 0"),
+        ("publish_timeout=20.5", "a number of seconds, more than 0 and at most 20"),
         ("publish_timeout=soon", "a number of seconds, more than 0"),
         ("single_active_consumer=yes", "true or false"),
         ("management=host:15672", "begins with http:// or https://"),

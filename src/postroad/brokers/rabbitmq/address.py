@@ -13,6 +13,8 @@ from postroad.errors import ConfigurationError
 
 _TLS_SCHEMES: Final = frozenset({"amqps", "rabbitmqs"})
 _CONNECT_SECONDS: Final = 5.0
+_LONGEST_PUBLISH: Final = 20.0
+"""The relay itself gives up after 30 seconds, and would send again what is still on its way."""
 _MOST_PREFETCHED: Final = 65_535
 """The field on the wire has sixteen bits."""
 
@@ -130,8 +132,8 @@ def _seconds(text: str) -> float:
         seconds = float(text)
     except ValueError:
         seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise ValueError("a number of seconds, more than 0")
+    if not 0 < seconds <= _LONGEST_PUBLISH:
+        raise ValueError(f"a number of seconds, more than 0 and at most {_LONGEST_PUBLISH:g}")
     return seconds
 
 
