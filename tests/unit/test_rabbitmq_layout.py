@@ -102,7 +102,9 @@ def test_a_layout_names_everything(tmp_path: Path) -> None:
     assert fixed.key == "order.timeout.delay"
     assert layout.fixed_delay(TOPIC, "ORDER_TIMEOUT", 61) is None
     assert layout.fixed_delay(TOPIC, "ORDER_TIMEOUT", 0) is None
-    assert layout.fixed_delay("other.events", "ORDER_TIMEOUT", 10) is None
+    assert layout.fixed_delay(TOPIC, "ORDER_TIMEOUT", 55.1) is not None
+    assert layout.fixed_delay(TOPIC, "ORDER_TIMEOUT", 20) is None  # it would come 40 s late
+    assert layout.fixed_delay("other.events", "ORDER_TIMEOUT", 59.9) is None
 
 
 @pytest.mark.parametrize(

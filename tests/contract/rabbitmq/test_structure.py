@@ -203,10 +203,14 @@ async def test_the_marketplaces_frozen_topology_is_declared_as_it_stands(
         ("order.dlq.queue", "order.dlq"),
     }
     post = Post(broker)
-    due = datetime.now(UTC) + timedelta(minutes=14)
+    due = datetime.now(UTC) + timedelta(minutes=15)
     await post.send(post.message("1", topic=ORDERS, type="ORDER_TIMEOUT", deliver_at=due))
     assert channel.queue_declare("order.timeout.delay.queue", passive=True).method.message_count == 1
     assert (await broker.depth(f"{ORDERS}.timeout")).delayed == 1
+    # One that has waited for its relay already must not wait the whole time once more.
+    await post.send(post.message("2", topic=ORDERS, type="ORDER_TIMEOUT", deliver_at=due - timedelta(minutes=4)))
+    assert channel.queue_declare("order.timeout.delay.queue", passive=True).method.message_count == 1
+    assert (await broker.depth(f"{ORDERS}.timeout")).delayed == 2
     names_found = {subscription.name for subscription in await broker.subscriptions()}
     assert names_found >= {f"{ORDERS}.{group}" for group in GROUPS}
     await broker.aclose()

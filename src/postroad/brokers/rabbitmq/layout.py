@@ -18,6 +18,8 @@ from postroad.naming import DEAD_LETTERS
 
 _SHOUTED: Final = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*")
 _UNLIMITED: Final = 1_000_000_000
+_TOLERANCE: Final = 5.0
+"""Seconds that a message may come late so that it can use a queue of fixed delay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +104,11 @@ class Layout:
         return self.steps[fitting - 1] if fitting else None
 
     def fixed_delay(self, topic: str, event_type: str, seconds: float) -> FixedDelay | None:
+        """Not for one that has waited for its relay already: it would wait the whole time once more."""
         found = self.delays.get(event_type)
-        return found if found and found.topic == topic and 0 < seconds <= found.seconds else None
+        if found is None or found.topic != topic:
+            return None
+        return found if max(0.0, found.seconds - _TOLERANCE) < seconds <= found.seconds else None
 
     # -- arguments ---------------------------------------------------------------------------------------
 
