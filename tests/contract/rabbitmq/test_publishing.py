@@ -15,7 +15,7 @@ from postroad.brokers.rabbitmq.confirms import Confirms
 from postroad.errors import BrokerUnavailable
 from postroad.testing.post import Post
 from proof.chaos.proxy import CutAfter, Proxy, Side
-from tests.support.rabbitmq import confirmed, connected, through
+from tests.support.rabbitmq import api, confirmed, connected, fresh_vhost, through
 
 PATIENCE = 30.0
 
@@ -97,6 +97,34 @@ async def test_attributes_as_large_as_promised_do_arrive(post: Post) -> None:
     await delivery.dead("also with these")
     (letter,) = await post.broker.dead_letters(post.topic)
     assert letter.attributes == sent.attributes()
+
+
+async def test_a_message_for_which_the_server_closes_the_channel_is_refused_and_no_other(
+    post: Post, rabbitmq_url: str
+) -> None:
+    """Here for want of a right; with another server it may be for its size."""
+    rights = {"exchange": post.topic, "write": "^thing[.]", "read": ".*"}
+    api(rabbitmq_url, "/api/topic-permissions/{vhost}/guest", "PUT", rights)
+    batch = [post.message(f"k{n}", f"{n}", type="forbidden" if n in (2, 5) else "thing.happened") for n in range(8)]
+    outcomes = await post.broker.send([*batch, post.message("k2", "behind")])
+    expected = [Refused if n in (2, 5) else Confirmed for n in range(8)]
+    assert kinds(outcomes)[:8] == expected
+    assert isinstance(outcomes[8], Unavailable)
+    assert "topic 'forbidden'" in outcomes[2].reason  # type: ignore[union-attr]
+    assert kinds(await post.broker.send([batch[2]])) == [Refused]
+    await post.send(batch[0])
+
+
+async def test_a_right_that_was_taken_away_is_no_messages_fault(rabbitmq_url: str) -> None:
+    with fresh_vhost(rabbitmq_url) as url:
+        other = connected(url)
+        post = Post(other)
+        await other.apply(post.topology)
+        nothing = {"configure": ".*", "write": "^$", "read": ".*"}
+        api(url, "/api/permissions/{vhost}/guest", "PUT", nothing)
+        assert kinds(await other.send([post.message("a"), post.message("b")])) == [Unavailable, Unavailable]
+        assert kinds(await other.send([post.message("a")])) == [Unavailable]
+        await other.aclose()
 
 
 # --- on the wire -----------------------------------------------------------------------------------

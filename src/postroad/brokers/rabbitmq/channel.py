@@ -9,7 +9,10 @@ from pika.exceptions import AMQPError, ChannelClosedByBroker, ConnectionClosedBy
 from postroad.errors import BrokerError, BrokerUnavailable
 
 _ANSWER_SECONDS: Final = 10.0
+ACCESS_REFUSED: Final = 403
 NOT_FOUND: Final = 404
+PRECONDITION_FAILED: Final = 406
+_KEY_REFUSED: Final = "access to topic"
 
 T = TypeVar("T")
 
@@ -20,6 +23,11 @@ class Rejection(BrokerError):
     def __init__(self, code: int, text: str) -> None:
         super().__init__(f"RabbitMQ says {code}: {text}")
         self.code, self.text = code, text
+
+    @property
+    def blames_message(self) -> bool:
+        """For its size, or a right that its routing key needs; and not because nothing may be published there."""
+        return self.code == PRECONDITION_FAILED or (self.code == ACCESS_REFUSED and _KEY_REFUSED in self.text)
 
 
 class Channel:

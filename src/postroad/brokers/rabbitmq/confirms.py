@@ -10,13 +10,17 @@ import pika
 from pika.exceptions import AMQPError
 
 from postroad.brokers.base import Confirmed, Outcome, Refused, Unavailable
-from postroad.brokers.rabbitmq.channel import Channel, Rejection, unavailable
+from postroad.brokers.rabbitmq.channel import Channel, Rejection, resolve, unavailable
 from postroad.brokers.rabbitmq.letter import Letter
 from postroad.brokers.rabbitmq.line import Line
 from postroad.errors import BrokerError
 
 Answer = Callable[[int, Outcome], None]
 """Takes the position that was given with the letter."""
+
+
+class Suspected(Unavailable):
+    """The server closed the channel because of one message, and did not say which of several it was."""
 
 
 @dataclass(slots=True, eq=False)
@@ -66,6 +70,12 @@ class Confirms:
         self._last += 1
         self._pending[self._last] = _Pending(letter, position, answer)
 
+    async def confirmed(self, letter: Letter) -> Outcome:
+        """Publishes one letter and waits for its answer."""
+        answered: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self.publish(letter, 0, lambda _, outcome: resolve(answered, outcome))
+        return await answered
+
     def leave(self) -> None:
         """Whatever has no answer yet is not waited for."""
         try:
@@ -108,6 +118,13 @@ class Confirms:
     def _on_close(self, closed: "asyncio.Future[BrokerError]") -> None:
         pending, self._pending = self._pending, {}
         if not closed.cancelled():
-            reason = str(closed.result())
+            outcome = _fate(closed.result(), len(pending))
             for one in pending.values():
-                one.answer(one.position, Unavailable(reason))
+                one.answer(one.position, outcome)
+
+
+def _fate(reason: BrokerError, how_many: int) -> Outcome:
+    """Of what had no answer when the channel was closed."""
+    if not (isinstance(reason, Rejection) and reason.blames_message):
+        return Unavailable(str(reason))
+    return Refused(str(reason)) if how_many == 1 else Suspected(str(reason))

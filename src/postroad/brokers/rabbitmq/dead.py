@@ -9,7 +9,7 @@ from typing import Any, Final
 from pika.exceptions import AMQPError
 
 from postroad.brokers.base import DeadLetter
-from postroad.brokers.rabbitmq.channel import NOT_FOUND, Channel, Rejection, unavailable
+from postroad.brokers.rabbitmq.channel import ACCESS_REFUSED, NOT_FOUND, Channel, Rejection, unavailable
 from postroad.brokers.rabbitmq.layout import Layout
 from postroad.brokers.rabbitmq.letter import Letter, attributes_of, own_headers, properties, published_at
 from postroad.brokers.rabbitmq.line import Line
@@ -21,7 +21,6 @@ from postroad.retry import fitting
 
 _MOST_PREFETCHED: Final = 65_535
 _UNLIMITED: Final = 0
-_ACCESS_REFUSED: Final = 403
 _FEW: Final = 50
 _MORE: Final = 8
 _SILENCE: Final = 2.0
@@ -163,7 +162,7 @@ class Graveyard:
                         await walk.go(passed, lambda told, body: visit(self._letter(topic, told, body)), enough)
                     return count, walk
             except Rejection as rejection:
-                if rejection.code != _ACCESS_REFUSED or not alone:
+                if rejection.code != ACCESS_REFUSED or not alone:
                     raise
                 # Another visitor was faster.
                 await asyncio.sleep(_BETWEEN_LOOKS)

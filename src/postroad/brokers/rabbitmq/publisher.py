@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from postroad.brokers.base import Confirmed, Outcome, Refused, Unavailable
-from postroad.brokers.rabbitmq.confirms import Confirms
+from postroad.brokers.rabbitmq.confirms import Confirms, Suspected
 from postroad.brokers.rabbitmq.letter import Letter
 from postroad.brokers.rabbitmq.line import Line
 from postroad.errors import BrokerError, BrokerUnavailable
@@ -42,12 +42,13 @@ class Publisher:
         for one in batch:
             if isinstance(one.letter, Letter) and one.letter.exchange not in channels:
                 channels[one.letter.exchange] = await self._channel(one.letter.exchange)
+        deadline = asyncio.get_running_loop().time() + self._timeout
         dispatch, answers_before = _Dispatch(batch, channels), self._line.answers
         # So that whatever is on its way by then has as much time again to be answered.
         winding_up = asyncio.get_running_loop().call_later(self._timeout / 2, dispatch.wind_up)
         try:
             dispatch.begin()
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout_at(deadline):
                 await dispatch.finished
         except TimeoutError:
             if self._line.answers > answers_before:
@@ -59,7 +60,9 @@ class Publisher:
         finally:
             winding_up.cancel()
             dispatch.abandon(f"no confirmation within {self._timeout:g} s")
-        return dispatch.outcomes()
+        outcomes = dispatch.outcomes()
+        await self._find_culprits(batch, outcomes, deadline)
+        return outcomes
 
     def had_rejections(self) -> bool:
         """Since it was last asked."""
@@ -75,6 +78,24 @@ class Publisher:
             raise BrokerUnavailable(outcome.reason)
         if isinstance(outcome, Refused):
             raise BrokerError(outcome.reason)
+
+    async def _find_culprits(self, batch: Sequence[Addressed], outcomes: list[Outcome], deadline: float) -> None:
+        """Sends what is suspected once more, each alone: else the same batch would fail like this for ever. Those that
+        had arrived, unanswered, arrive twice."""
+        suspected = [position for position, outcome in enumerate(outcomes) if isinstance(outcome, Suspected)]
+        channel: Confirms | None = None
+        try:
+            async with asyncio.timeout_at(deadline):
+                for position in suspected:
+                    letter = batch[position].letter
+                    if isinstance(letter, Letter):
+                        channel = channel if channel and channel.usable else await Confirms.open(self._line)
+                        outcomes[position] = await channel.confirmed(letter)
+        except (BrokerError, TimeoutError):
+            pass  # the rest remains what it is: not sent
+        finally:
+            if channel:
+                channel.leave()
 
     def _leave(self, exchanges: Iterable[str]) -> None:
         for exchange in exchanges:

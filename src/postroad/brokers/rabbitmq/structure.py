@@ -7,13 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from postroad.brokers.base import Change, Subscription, Topology
-from postroad.brokers.rabbitmq.channel import NOT_FOUND, Channel, Rejection
+from postroad.brokers.rabbitmq.channel import ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED, Channel, Rejection
 from postroad.brokers.rabbitmq.layout import Layout, delay_queue, routing_key
 from postroad.brokers.rabbitmq.line import Line
 from postroad.errors import BrokerError, ConfigurationError, UnsupportedByBroker
 
-_PRECONDITION_FAILED: Final = 406
-_ACCESS_REFUSED: Final = 403
 _LONGEST_QUEUE: Final = 240
 _UNEQUAL: Final = re.compile(
     r"inequivalent arg '(?P<argument>[^']*)' for (?P<kind>\w+) '(?P<name>[^']*)' in vhost '[^']*': (?P<how>.*)",
@@ -180,7 +178,7 @@ class Structure:
                 await _ask_for(channel, thing, passive=False)
         except Rejection as rejection:
             # Whoever may not create it cannot compare it either; that it is there is enough then.
-            if rejection.code != (_ACCESS_REFUSED if there else NOT_FOUND):
+            if rejection.code != (ACCESS_REFUSED if there else NOT_FOUND):
                 raise _told(rejection, thing) from None
         return there
 
@@ -192,7 +190,7 @@ class Structure:
             try:
                 await self._bind(thing)
             except Rejection as rejection:
-                if rejection.code != _ACCESS_REFUSED:
+                if rejection.code != ACCESS_REFUSED:
                     raise _told(rejection, thing) from None
 
     async def _declare(self, thing: Exchange | Queue) -> None:
@@ -225,13 +223,13 @@ async def _ask_for(channel: Channel, thing: Exchange | Queue, *, passive: bool) 
 
 def _told(rejection: Rejection, thing: Exchange | Queue) -> BrokerError | ConfigurationError:
     what = f"{type(thing).__name__} {thing.name!r}"
-    if rejection.code == _PRECONDITION_FAILED:
+    if rejection.code == PRECONDITION_FAILED:
         if unequal := _UNEQUAL.search(rejection.text):
             return ConfigurationError(
                 f"{what} is there already, but differs in argument {unequal['argument']!r}: {unequal['how'].strip()}. "
                 "Remove it, if nothing of value is in it, or use the settings it was created with."
             )
         return ConfigurationError(f"{what} cannot be created like this: {rejection.text}.")
-    if rejection.code == _ACCESS_REFUSED:
+    if rejection.code == ACCESS_REFUSED:
         return ConfigurationError(f"{what} may not be created or used by this user: {rejection.text}.")
     return rejection
