@@ -74,6 +74,21 @@ async def test_more_messages_behind_a_retry_than_fit_in_hand_stop_no_other_key(q
     assert await quick.has_depth(0)
 
 
+async def test_what_waits_long_behind_a_retry_waits_on_the_server_too(post: Post, channel: Any) -> None:
+    """A server closes the channel of whoever holds a message for half an hour."""
+    receiver = await post.subscribe()
+    await post.send_texts("k", "a")
+    await (await post.take(receiver, 1))[0].retry(200.0)
+    await post.send_texts("k", "b")
+    assert await post.nothing_comes(receiver)
+
+    async def both_are_away() -> bool:
+        return queue_depth(channel, f"{post.subscription.name}.delay.120s") == 2
+
+    assert await post.eventually(both_are_away)
+    assert await post.nothing_comes(receiver)
+
+
 async def test_many_retries_at_once_keep_the_order_of_every_key(quick: Post) -> None:
     receiver = await quick.subscribe()
     keys, each = "pqrstu", 6

@@ -24,6 +24,8 @@ _CERTAINLY_LOST: Final = 60.0
 """Seconds by which clocks may differ, or a message may be late that comes from a delay queue."""
 _WITH_ANOTHER: Final = 10.0
 """Seconds after which a message that has not come back to us has gone to another consumer, if there may be others."""
+_LONG: Final = 60.0
+"""Seconds; what waits longer behind another waits elsewhere too."""
 _ANOTHER_TRY: Final = 5.0
 """Seconds after which it is tried again to send away what could not be sent."""
 
@@ -378,12 +380,14 @@ class RabbitReceiver:
 
     def _make_room(self) -> None:
         """The server hands over only so many at a time. What must wait long waits elsewhere; and so does what waits
-        behind it, if that is more than half of what may be here."""
+        behind it, if that is more than half of what may be here, or would be here for so long that the server took it
+        for forgotten and closed the channel."""
         now = self._now()
         if now < self._no_errands_before:
             return
         idle = self._lanes.idle(now, self._terms.shortest)
         excess = idle[: max(0, len(idle) - self._terms.prefetch // 2)]
+        excess += [entry for entry in idle[len(excess) :] if self._lanes.wait_of(entry) > now + _LONG]
         for entry in {id(entry): entry for entry in (*self._lanes.far(now, self._terms.shortest), *excess)}.values():
             assert entry.arrival is not None
             delivery = RabbitDelivery(self, entry, entry.arrival)
