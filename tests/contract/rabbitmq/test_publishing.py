@@ -336,6 +336,30 @@ async def test_a_caller_that_gives_up_leaves_the_broker_usable(post: Post, dista
     assert await confirmed(distant, message)
 
 
+async def test_whoever_gives_up_early_leaves_no_channel_open(post: Post, broker: RabbitBroker) -> None:
+    await post.send(post.message())
+    line = broker._publishing
+
+    async def give_up_early() -> int:
+        before = len(line._connection._channels)
+        for turns in range(12):
+            opening = asyncio.ensure_future(Confirms.open(line))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            opening.cancel()
+            await asyncio.wait((opening,))
+            if not opening.cancelled():
+                opening.result().leave()
+        return before
+
+    before = await broker._thread.run(give_up_early)
+
+    async def closed() -> bool:
+        return len(line._connection._channels) == before
+
+    assert await post.eventually(closed)
+
+
 async def test_nobody_there_is_an_outage_with_a_cure(rabbitmq_url: str, proxy: Proxy) -> None:
     await proxy.aclose()
     broker = connected(through(rabbitmq_url, proxy.port))

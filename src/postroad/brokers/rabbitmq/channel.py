@@ -61,11 +61,22 @@ class Channel:
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
                 await answer
-        except TimeoutError:
-            raise BrokerUnavailable(f"RabbitMQ opened no channel within {_ANSWER_SECONDS:g} s.") from None
+        except BaseException as error:
+            # It may open all the same, and nobody would know of it.
+            self.leave()
+            if isinstance(error, TimeoutError):
+                error = BrokerUnavailable(f"RabbitMQ opened no channel within {_ANSWER_SECONDS:g} s.")
+            raise error from None
         finally:
             self._asked.discard(answer)
         return self
+
+    def leave(self) -> None:
+        """Closes it without waiting for an answer."""
+        try:
+            self.raw.close()
+        except AMQPError:
+            pass  # it is closed, or about to be
 
     async def aclose(self) -> None:
         """What was received and not acknowledged goes back to its queue."""

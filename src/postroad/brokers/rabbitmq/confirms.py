@@ -45,7 +45,11 @@ class Confirms:
     async def open(cls, line: Line) -> "Confirms":
         channel = await line.channel()
         confirms = cls(line, channel)
-        await channel.ask(channel.raw.confirm_delivery, ack_nack_callback=confirms._on_confirm)
+        try:
+            await channel.ask(channel.raw.confirm_delivery, ack_nack_callback=confirms._on_confirm)
+        except BaseException:
+            channel.leave()
+            raise
         return confirms
 
     @property
@@ -78,10 +82,7 @@ class Confirms:
 
     def leave(self) -> None:
         """Whatever has no answer yet is not waited for."""
-        try:
-            self._channel.raw.close()
-        except AMQPError:
-            pass  # it is closed, or about to be
+        self._channel.leave()
 
     def _on_confirm(self, frame: Any) -> None:
         method = frame.method
