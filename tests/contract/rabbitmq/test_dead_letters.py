@@ -65,6 +65,26 @@ async def test_nothing_is_lost_while_the_queue_of_dead_letters_is_missing(
     assert letter.reason == "reason"
 
 
+async def test_a_burial_that_was_not_answered_and_is_repeated_shows_one_letter(
+    post: Post, broker: RabbitBroker, channel: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receiving, "_ANOTHER_TRY", 0.1)
+    place, answers = broker._publisher.place, iter([BrokerUnavailable("no answer")])
+
+    async def place_unheard(letter: Any) -> None:
+        await place(letter)
+        if unheard := next(answers, None):
+            raise unheard
+
+    monkeypatch.setattr(broker._publisher, "place", place_unheard)
+    receiver = await post.subscribe()
+    await post.send_texts("k", "a")
+    await (await post.take(receiver, 1))[0].dead("reason")
+    assert await post.eventually(lambda: dead_count_is(post, channel, 2))
+    (letter,) = await broker.dead_letters(post.topic)
+    assert letter.data == b"a"
+
+
 @pytest.mark.parametrize("queue_type", ["classic", "quorum"])
 async def test_looking_changes_neither_order_nor_number(queue_type: str, rabbitmq_url: str) -> None:
     broker = connected(rabbitmq_url, queue_type=queue_type)

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Final, TypeVar
-from uuid import uuid4
+from uuid import NAMESPACE_OID, uuid5
 
 from postroad.brokers.base import (
     Change,
@@ -182,7 +182,8 @@ class RabbitBroker:
             reason,
             delivery.arrival.attributes,
             delivery.data,
-            id=uuid4().hex,
+            # The same each time it is tried: a copy may have arrived without an answer.
+            id=uuid5(NAMESPACE_OID, delivery.entry.ticket).hex,
             now=self._clock.now(),
         )
         await self._thread.run(self._place, letter)

@@ -70,19 +70,19 @@ class Graveyard:
         """What one visitor looks at is invisible to another."""
 
     async def letters(self, topic: str, limit: int, after: str) -> list[DeadLetter]:
-        found: list[DeadLetter] = []
+        found: dict[str, DeadLetter] = {}
         seen = not after
 
         async def note(letter: DeadLetter) -> bool:
             nonlocal seen
-            if seen:
-                found.append(letter)
+            if seen and letter.id != after:
+                found.setdefault(letter.id, letter)  # one that was buried twice, for want of an answer, is one letter
             seen = seen or letter.id == after
             return False
 
         if limit > 0:
             await self._visit(topic, note, lambda: len(found) >= limit, max(limit, _FEW) if after else limit)
-        return found
+        return list(found.values())
 
     async def revive(self, topic: str, ids: Sequence[str]) -> int:
         return await self._remove(topic, ids, self._send_back)
