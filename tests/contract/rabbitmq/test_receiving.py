@@ -371,6 +371,26 @@ async def test_an_unforeseen_error_is_told_and_receiving_goes_on(post: Post, mon
     assert await repeated(lambda: post.take_texts(receiver, 1)) == "a"
 
 
+async def test_what_comes_late_through_an_abandoned_channel_is_not_handed_out(post: Post) -> None:
+    receiver: Any = await post.subscribe()
+    generation = receiver.consumer.generation
+    receiver.tell(Interrupted(generation))
+    receiver.tell(Arrival(generation, 1, {"aggregate_id": "k"}, b"late", "", "", None, False))
+    assert await post.nothing_comes(receiver)
+
+
+async def test_why_receiving_was_interrupted_is_told(
+    post: Post, channel: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    await post.subscribe()
+    channel.queue_delete(post.subscription.name)
+
+    async def told() -> bool:
+        return "was interrupted: RabbitMQ ended it: the queue was deleted or moved" in caplog.text
+
+    assert await post.eventually(told)
+
+
 async def test_a_subscription_that_is_not_there_is_told(broker: RabbitBroker) -> None:
     with pytest.raises(ConfigurationError, match=r"Subscription 'a\.events\.nobody' does not exist"):
         await broker.subscribe("a.events.nobody", Flow())
@@ -511,10 +531,10 @@ async def test_counting_does_not_mind_what_is_told_meanwhile(post: Post) -> None
     class Telling:
         @property
         def __class__(self) -> type:  # type: ignore[override]
-            receiver._told.append(Interrupted())
+            receiver._told.append(Interrupted(0))
             return Interrupted
 
-    receiver._told.extend([Telling(), Interrupted()])
+    receiver._told.extend([Telling(), Interrupted(0)])
     assert receiver.unsettled() == (0, 0, None)
 
 

@@ -96,6 +96,15 @@ async def test_a_name_that_leaves_no_room_for_delays_is_refused(broker: RabbitBr
         await broker.plan(Topology((topic,), (Subscription(name, topic),)))
 
 
+async def test_a_name_is_as_long_as_its_bytes(rabbitmq_url: str, tmp_path: Path) -> None:
+    layout = tmp_path / "long.toml"
+    layout.write_text(f"""[topics."{ORDERS}"]\nexchange = "{"ü" * 121}"\n""")
+    broker = connected(rabbitmq_url, layout=layout)
+    with pytest.raises(ConfigurationError, match="at most 240, not 242"):
+        await broker.plan(Topology((ORDERS,)))
+    await broker.aclose()
+
+
 async def test_a_missing_queue_of_dead_letters_is_planned_and_put_back(post: Post, channel: Any) -> None:
     channel.queue_delete(f"{post.topic}.dlq")
     (change,) = await post.broker.plan(post.topology)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from pika.exceptions import AMQPError, ChannelClosedByBroker, ConnectionClosedByBroker
+from pika.exceptions import AMQPError, ChannelClosedByBroker, ChannelClosedByClient, ConnectionClosedByBroker
 
 from postroad.errors import BrokerError, BrokerUnavailable
 
@@ -109,6 +109,8 @@ def fail(future: "asyncio.Future[Any]", error: Exception) -> None:
 def rejection(reason: BaseException) -> BrokerError:
     if isinstance(reason, ChannelClosedByBroker):
         return Rejection(reason.reply_code, reason.reply_text)
+    if isinstance(reason, ChannelClosedByClient):
+        return BrokerUnavailable(f"{reason.reply_text}.")
     return unavailable(reason)
 
 

@@ -17,6 +17,7 @@ from postroad.retry import describe
 
 _SHORTEST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 1.0
+_CANCELLED: Final = "RabbitMQ ended it: the queue was deleted or moved"
 
 log = logging.getLogger("postroad.rabbitmq")
 
@@ -115,7 +116,7 @@ class Consumer:
             )
 
         try:
-            raw.add_on_cancel_callback(lambda _: raw.is_open and raw.close())
+            raw.add_on_cancel_callback(lambda _: raw.is_open and raw.close(reply_text=_CANCELLED))
             await channel.ask(raw.basic_qos, prefetch_count=self._prefetch)
             await channel.ask(raw.basic_consume, queue=self._queue, on_message_callback=receive)
         except BaseException:

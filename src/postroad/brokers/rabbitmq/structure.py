@@ -12,7 +12,7 @@ from postroad.brokers.rabbitmq.layout import Layout, delay_queue, routing_key
 from postroad.brokers.rabbitmq.line import Line
 from postroad.errors import BrokerError, ConfigurationError, UnsupportedByBroker
 
-_LONGEST_QUEUE: Final = 240
+_LONGEST_NAME: Final = 240
 _UNEQUAL: Final = re.compile(
     r"inequivalent arg '(?P<argument>[^']*)' for (?P<kind>\w+) '(?P<name>[^']*)' in vhost '[^']*': (?P<how>.*)",
     re.DOTALL,
@@ -53,6 +53,7 @@ class Structure:
     async def plan(self, wanted: Topology) -> list[Change]:
         changes = []
         for topic in _topics(wanted):
+            _check_length(f"The exchange of topic {topic!r}", self._layout.exchange(topic))
             exchange_there = await self._exists(Exchange(self._layout.exchange(topic)))
             missing = [queue.name for queue in self._queues_of(topic) if not await self._exists(queue)]
             if not exchange_there:
@@ -142,11 +143,7 @@ class Structure:
     def _check(self, subscription: Subscription) -> None:
         if subscription.max_attempts:
             raise UnsupportedByBroker("RabbitMQ", "limit of attempts", "The inbox counts them: use its back-off.")
-        if len(queue := self._layout.queue(subscription.name)) > _LONGEST_QUEUE:
-            raise ConfigurationError(
-                f"Subscription {subscription.name!r} is too long for RabbitMQ, which takes 255 characters including "
-                f"those of its delay queues: use at most {_LONGEST_QUEUE}, not {len(queue)}."
-            )
+        _check_length(f"Subscription {subscription.name!r}", self._layout.queue(subscription.name))
 
     def _queues_of(self, topic: str) -> list[Queue]:
         """Those that belong to no subscription: of the dead letters, and of event types that always wait."""
@@ -206,6 +203,14 @@ class Structure:
         async with self._line.briefly() as channel:
             for exchange, key in queue.bindings:
                 await channel.ask(channel.raw.queue_bind, queue=queue.name, exchange=exchange, routing_key=key)
+
+
+def _check_length(what: str, name: str) -> None:
+    if (length := len(name.encode(errors="surrogatepass"))) > _LONGEST_NAME:
+        raise ConfigurationError(
+            f"{what} has a name that is too long for RabbitMQ, which takes 255 bytes including those of its delay "
+            f"queues: use at most {_LONGEST_NAME}, not {length}."
+        )
 
 
 def _topics(topology: Topology) -> Sequence[str]:
