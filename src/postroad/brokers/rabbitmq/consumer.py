@@ -40,7 +40,9 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """Whatever came before and is not acknowledged will come again."""
+    """Whatever came through this channel or one before it, and is not acknowledged, will come again."""
+
+    generation: int
 
 
 Event = Arrival | Interrupted | BrokerError
@@ -121,7 +123,7 @@ class Consumer:
             await channel.ask(raw.basic_consume, queue=self._queue, on_message_callback=receive)
         except BaseException:
             await channel.aclose()
-            self._tell(Interrupted())  # something may have come all the same
+            self._tell(Interrupted(generation))  # something may have come all the same
             raise
 
     async def _keep(self) -> None:
@@ -129,7 +131,7 @@ class Consumer:
         while True:
             assert self._channel is not None
             reason = await asyncio.shield(self._channel.closed)
-            self._tell(Interrupted())
+            self._tell(Interrupted(self._generation))
             log.warning("receiving from %s was interrupted: %s", self._queue, reason)
             if self._settled_some:
                 # Else it may be what is received that breaks it, and that will come again.

@@ -117,6 +117,8 @@ class RabbitReceiver:
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._told: deque[Event] = deque()
+        self._given_up = 0
+        """The generation of the last channel that was lost or left."""
         self._ringing = False
         self._settled: deque[tuple[int, int]] = deque()
         self._errands: set[asyncio.Task[None]] = set()
@@ -160,8 +162,11 @@ class RabbitReceiver:
             match self._told.popleft():
                 case Arrival() as arrival:
                     trouble = None
-                    self._sort_in(arrival)
-                case Interrupted():
+                    if arrival.generation > self._given_up:
+                        # Else its channel would not close in time, and still delivers what will come again.
+                        self._sort_in(arrival)
+                case Interrupted(generation):
+                    self._given_up = generation
                     self._lanes.forget_what_is_here()
                     self._bytes = self._messages = 0
                 case error:
