@@ -133,7 +133,7 @@ async def test_what_is_far_behind_is_found(
 ) -> None:
     monkeypatch.setattr(dead, "_FEW", 2)
     if queue_type == "classic":
-        monkeypatch.setattr(dead, "_MOST_PREFETCHED", 30)
+        monkeypatch.setattr(dead, "MOST_PREFETCHED", 30)
     broker = connected(rabbitmq_url, queue_type=queue_type)
     post = Post(broker)
     await broker.apply(post.topology)

@@ -12,10 +12,10 @@ import pika
 from postroad.errors import ConfigurationError
 
 _TLS_SCHEMES: Final = frozenset({"amqps", "rabbitmqs"})
-_CONNECT_SECONDS: Final = 5.0
+CONNECT_SECONDS: Final = 5.0
 _LONGEST_PUBLISH: Final = 20.0
 """The relay itself gives up after 30 seconds, and would send again what is still on its way."""
-_MOST_PREFETCHED: Final = 65_535
+MOST_PREFETCHED: Final = 65_535
 """The field on the wire has sixteen bits."""
 
 
@@ -67,8 +67,8 @@ class Address:
             heartbeat=self.heartbeat,
             # Silence from a server that is out of memory is no reason to leave: every publish has its own time limit.
             blocked_connection_timeout=None,
-            socket_timeout=_CONNECT_SECONDS,
-            stack_timeout=_CONNECT_SECONDS,
+            socket_timeout=CONNECT_SECONDS,
+            stack_timeout=CONNECT_SECONDS,
             client_properties={"connection_name": f"postroad, to {purpose}"},
         )
 
@@ -146,7 +146,7 @@ def _http(text: str) -> str:
 _READERS: Final[Mapping[str, Callable[[str], Any]]] = {
     "queue_type": _queue_type,
     "single_active_consumer": _truth,
-    "prefetch": _whole(1, _MOST_PREFETCHED),
+    "prefetch": _whole(1, MOST_PREFETCHED),
     # Shorter ones would cut healthy connections; the server itself allows none above this.
     "heartbeat": _whole(2, 65_535),
     "publish_timeout": _seconds,

@@ -9,6 +9,7 @@ from typing import Any, Final
 from pika.exceptions import AMQPError
 
 from postroad.brokers.base import DeadLetter
+from postroad.brokers.rabbitmq.address import MOST_PREFETCHED
 from postroad.brokers.rabbitmq.channel import ACCESS_REFUSED, NOT_FOUND, Channel, Rejection, unavailable
 from postroad.brokers.rabbitmq.layout import Layout
 from postroad.brokers.rabbitmq.letter import Letter, attributes_of, own_headers, properties, published_at
@@ -19,7 +20,6 @@ from postroad.errors import BrokerError, BrokerUnavailable
 from postroad.message import parse_rfc3339, rfc3339
 from postroad.retry import fitting
 
-_MOST_PREFETCHED: Final = 65_535
 _UNLIMITED: Final = 0
 _FEW: Final = 50
 _MORE: Final = 8
@@ -129,7 +129,7 @@ class Graveyard:
         queue, passed = self._layout.dead_letter_queue(topic), 0
         if self._layout.queue_type == "quorum":
             # It puts what it takes back behind what it took back before: in order only if that is everything.
-            most = _MOST_PREFETCHED
+            most = MOST_PREFETCHED
         try:
             async with self._visiting:
                 while True:
@@ -205,7 +205,7 @@ class _Walk:
     async def begin(self, queue: str, *, alone: bool) -> None:
         """`alone`: while we look, nobody else does. Raises Rejection if somebody does already."""
         raw = self._channel.raw
-        prefetch = self._most if self._most <= _MOST_PREFETCHED else _UNLIMITED
+        prefetch = self._most if self._most <= MOST_PREFETCHED else _UNLIMITED
         await self._channel.ask(raw.basic_qos, prefetch_count=prefetch)
         await self._channel.ask(
             raw.basic_consume,

@@ -12,11 +12,12 @@ from pika.adapters.asyncio_connection import AsyncioConnection
 from pika.exceptions import AMQPConnectionError, AMQPError, ProbableAccessDeniedError, ProbableAuthenticationError
 
 from postroad.brokers.rabbitmq import frames
-from postroad.brokers.rabbitmq.address import Address
+from postroad.brokers.rabbitmq.address import CONNECT_SECONDS, Address
 from postroad.brokers.rabbitmq.channel import Channel, fail, resolve, unavailable
 from postroad.errors import BrokerUnavailable
 
-_CONNECT_SECONDS: Final = 6.0
+_CONNECT_SECONDS: Final = CONNECT_SECONDS + 1.0
+"""So that pika can say first what took so long."""
 _CLOSE_SECONDS: Final = 3.0
 _SHORTEST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1.0
