@@ -6,6 +6,8 @@ import tomllib
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
+from uuid import uuid4
 
 LAYOUT: Final = Path(__file__).with_name("layout.toml")
 _SCHEMES: Final = ("amqp:", "amqps:", "rabbitmq:", "rabbitmqs:")
@@ -17,7 +19,7 @@ def with_layout(url: str | None, payment_time: timedelta) -> str | None:
     if url is None or not is_rabbitmq(url) or "layout=" in url:
         return url
     path = layout_for(payment_time)
-    return f"{url}{'&' if '?' in url else '?'}layout={path}"
+    return f"{url}{'&' if '?' in url else '?'}layout={quote(str(path))}"
 
 
 def is_rabbitmq(url: str) -> bool:
@@ -30,6 +32,17 @@ def layout_for(payment_time: timedelta) -> Path:
     seconds = payment_time.total_seconds()
     if seconds == usual:
         return LAYOUT
-    path = Path(tempfile.gettempdir()) / f"marketplace-layout-{os.getuid()}-{seconds:g}s.toml"
-    path.write_text(frozen.replace(f"seconds = {usual}", f"seconds = {seconds:g}"), encoding="utf-8")
+    path = _own_folder() / f"{seconds:g}s.toml"
+    # Put there in one go: another process may read it at this moment, and half a layout is a valid one too.
+    draft = path.with_suffix(f".{uuid4().hex}")
+    draft.write_text(frozen.replace(f"seconds = {usual}", f"seconds = {seconds:g}"), encoding="utf-8")
+    draft.replace(path)
     return path
+
+
+def _own_folder() -> Path:
+    folder = Path(tempfile.gettempdir()) / f"marketplace-layouts-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+        raise PermissionError(f"{folder} is somebody else's. Remove it, or set TMPDIR to a folder of your own.")
+    return folder

@@ -1,15 +1,18 @@
 """Exchange, queues, arguments and bindings on a real RabbitMQ, exactly as frozen; and what is watched there."""
 
+import tempfile
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from sqlalchemy import text
 
-from examples.marketplace.broker import LAYOUT, layout_for
+from examples.marketplace.broker import LAYOUT, layout_for, with_layout
 from examples.marketplace.monitor import Overview, QueueState, overview
 from examples.marketplace.schema import shipments
 from examples.marketplace.shop import Shop
 from postroad.brokers.base import Refused
+from postroad.brokers.rabbitmq.address import parse
 from postroad.errors import ConfigurationError
 from tests.marketplace.conftest import OpenShop
 from tests.support.marketplace import REAL, eventually, outbox, paid_order, rows, told
@@ -144,3 +147,31 @@ def test_alerts_begin_above_a_thousand_waiting_and_with_the_first_dead_letter(
 def test_the_usual_time_needs_no_layout_of_its_own(store_kind: str, broker_kind: str) -> None:
     assert layout_for(timedelta(minutes=15)) == LAYOUT
     assert layout_for(timedelta(seconds=30)) != LAYOUT
+
+
+def test_a_layout_that_is_written_again_is_never_seen_half_written(
+    store_kind: str, broker_kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "a folder & more"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    path = layout_for(timedelta(seconds=30))
+    with path.open(encoding="utf-8") as reading:
+        assert layout_for(timedelta(seconds=30)) == path
+        assert "seconds = 30" in reading.read()
+    assert [found.name for found in path.parent.iterdir()] == [path.name]
+    url = with_layout("amqp://localhost/?prefetch=5", timedelta(seconds=30))
+    assert url is not None
+    assert parse(url).layout == str(path)
+
+
+def test_a_folder_of_somebody_else_is_not_used(
+    store_kind: str, broker_kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    path = layout_for(timedelta(seconds=30))
+    path.unlink()
+    path.parent.rmdir()
+    path.parent.symlink_to(tmp_path, target_is_directory=True)
+    with pytest.raises(PermissionError, match="somebody else's"):
+        layout_for(timedelta(seconds=30))
