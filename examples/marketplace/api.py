@@ -19,6 +19,7 @@ from examples.marketplace.events import TOPIC
 from examples.marketplace.orders import find
 from examples.marketplace.refusals import NotAllowed, OrderNotFound, ProductNotFound, ProductSold, Refusal, WrongStatus
 from examples.marketplace.shop import Shop
+from postroad.errors import OperationRefused
 from postroad.operations import dead_page, find_dead, retry_dead
 
 _PAGE: Final = Path(__file__).with_name("page.html")
@@ -52,10 +53,12 @@ def create_app(shop: Shop, *, run: bool = True) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        await shop.prepare()
-        async with shop.running(relay=run, consumers=run):
-            yield
-        await shop.aclose()
+        try:
+            await shop.prepare()
+            async with shop.running(relay=run, consumers=run):
+                yield
+        finally:
+            await shop.aclose()
 
     app = FastAPI(
         title="Second-hand marketplace",
@@ -168,10 +171,10 @@ def _operations(app: FastAPI, shop: Shop) -> None:
     @app.post("/dead-letters/{letter_id}/replay", responses=problems.may_refuse(), tags=["operations"])
     async def replay(letter_id: str) -> models.Replayed:
         """Back to the queue it came from, with all attempts before it."""
-        known = [dead for dead in await dead_page(shop.road.broker, [TOPIC], limit=1_000) if dead.id == letter_id]
-        if not known:
-            raise DeadLetterNotFound(f"There is no dead letter {letter_id}.")
-        found = await find_dead(shop.road.broker, [TOPIC], [letter_id])
+        try:
+            found = await find_dead(shop.road.broker, [TOPIC], [letter_id])
+        except OperationRefused:
+            raise DeadLetterNotFound(f"There is no dead letter {letter_id}.") from None
         return models.Replayed(
             replayed=await retry_dead(shop.road.store, shop.road.broker, found, actor="api", reason="by hand")
         )

@@ -1,6 +1,7 @@
 """What is watched: how much waits in each queue, how fast it moves, what came back, what is dead, when to worry."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ from examples.marketplace.consumers import QUEUES
 from examples.marketplace.events import TOPIC
 from examples.marketplace.schema import outbox_events
 from examples.marketplace.shop import Shop
+from postroad.errors import BrokerError
 
 DEAD_LETTER_QUEUE: Final = "order.dlq.queue"
 DELAY_QUEUE: Final = "order.timeout.delay.queue"
@@ -22,7 +24,8 @@ _MOST_DEAD: Final = 1_000
 @dataclass(frozen=True, slots=True)
 class QueueState:
     name: str
-    messages: int
+    messages: int | None
+    """None while the broker does not tell."""
     delayed: int = 0
     publish_rate: float | None = None
     """Messages a second; None where the broker does not measure it."""
@@ -41,19 +44,22 @@ class QueueState:
 @dataclass(frozen=True, slots=True)
 class Overview:
     queues: tuple[QueueState, ...]
-    dead: int
+    dead: int | None
     failed: int
     """Outbox rows that gave up: a person has to look at them."""
     outbox: dict[str, int]
 
     @property
     def alerts(self) -> list[str]:
-        found = [
-            f"{queue.name}: {queue.messages} messages wait, more than {BACKLOG_LIMIT}"
-            for queue in self.queues
-            if queue.messages - queue.delayed > BACKLOG_LIMIT
-        ]
-        if self.dead > DEAD_LIMIT:
+        found = []
+        for queue in self.queues:
+            if queue.messages is None:
+                found.append(f"{queue.name}: unknown")
+            elif queue.messages - queue.delayed > BACKLOG_LIMIT:
+                found.append(f"{queue.name}: {queue.messages} messages wait, more than {BACKLOG_LIMIT}")
+        if self.dead is None:
+            found.append(f"{DEAD_LETTER_QUEUE}: unknown")
+        elif self.dead > DEAD_LIMIT:
             found.append(f"{DEAD_LETTER_QUEUE}: {self.dead} dead letters")
         if self.failed:
             found.append(f"outbox_events: {self.failed} FAILED")
@@ -76,8 +82,14 @@ async def overview(shop: Shop) -> Overview:
             select(outbox_events.c.status, func.count()).group_by(outbox_events.c.status)
         )
         outbox = {str(status): int(count) for status, count in counted}
-    dead = len(await shop.road.broker.dead_letters(TOPIC, limit=_MOST_DEAD))
-    return Overview(await _queues(shop), dead, outbox.get("FAILED", 0), outbox)
+    return Overview(await _queues(shop), await _dead(shop), outbox.get("FAILED", 0), outbox)
+
+
+async def _dead(shop: Shop) -> int | None:
+    try:
+        return len(await shop.road.broker.dead_letters(TOPIC, limit=_MOST_DEAD))
+    except BrokerError:
+        return None
 
 
 async def _queues(shop: Shop) -> tuple[QueueState, ...]:
@@ -88,16 +100,29 @@ async def _queues(shop: Shop) -> tuple[QueueState, ...]:
 
     management = Management(parse(shop.road.broker_url))
     names = [*(queue.name for queue in QUEUES), DELAY_QUEUE, DEAD_LETTER_QUEUE]
-    told = await asyncio.gather(*(asyncio.to_thread(management.queue, name) for name in names))
-    return tuple(_measured(name, queue or {}) for name, queue in zip(names, told, strict=True))
+    told = await asyncio.gather(*(_asked(management.queue, name) for name in names))
+    return tuple(_measured(name, queue) for name, queue in zip(names, told, strict=True))
+
+
+async def _asked(ask: Callable[[str], dict[str, Any] | None], name: str) -> dict[str, Any] | None:
+    """What is watched is needed most when the broker is away: then it says so."""
+    try:
+        return await asyncio.to_thread(ask, name) or {}
+    except BrokerError:
+        return None
 
 
 async def _by_depth(shop: Shop, name: str, group: str) -> QueueState:
-    depth = await shop.road.broker.depth(f"{TOPIC}.{group}")
+    try:
+        depth = await shop.road.broker.depth(f"{TOPIC}.{group}")
+    except BrokerError:
+        return QueueState(name, None)
     return QueueState(name, depth.messages, depth.delayed)
 
 
-def _measured(name: str, told: dict[str, Any]) -> QueueState:
+def _measured(name: str, told: dict[str, Any] | None) -> QueueState:
+    if told is None:
+        return QueueState(name, None)
     moved = told.get("message_stats", {})
     return QueueState(
         name,

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
 
 from examples.marketplace.refusals import NotAllowed, OrderNotFound, ProductNotFound, ProductSold, Refusal, WrongStatus
+from postroad.errors import BrokerUnavailable, PostroadError, StoreUnavailable
 
 MEDIA_TYPE: Final = "application/problem+json"
 _PREFIX: Final = "urn:marketplace:problem:"
@@ -64,6 +65,12 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def other(request: Request, error: HTTPException) -> JSONResponse:
         return _answer(_plain("http", str(error.detail), error.status_code, str(error.detail), request.url.path))
+
+    @app.exception_handler(BrokerUnavailable)
+    @app.exception_handler(StoreUnavailable)
+    async def away(request: Request, error: PostroadError) -> JSONResponse:
+        told = "The broker or the database is away for the moment. Try again later."
+        return _answer(_plain("unavailable", "Not available at the moment", 503, told, request.url.path))
 
     @app.exception_handler(Exception)
     async def broken(request: Request, error: Exception) -> JSONResponse:

@@ -10,8 +10,10 @@ import pytest
 
 from examples.marketplace import flow
 from examples.marketplace.api import create_app
+from examples.marketplace.consumers import QUEUES
 from examples.marketplace.schema import shipments
 from examples.marketplace.shop import Shop
+from postroad.errors import BrokerUnavailable
 from tests.support.marketplace import BUYER, OTHER_BUYER, PLACES, SELLER, eventually, outbox, rows
 
 everywhere = pytest.mark.parametrize(("store_kind", "broker_kind"), PLACES)
@@ -114,6 +116,49 @@ async def test_what_breaks_inside_is_a_problem_without_details(
     answer = await client.post("/orders", json={"productId": 1}, headers=by(BUYER))
     assert (answer.status_code, answer.headers["content-type"]) == (500, "application/problem+json")
     assert "1234" not in answer.text
+
+
+async def test_a_broker_that_is_away_is_told_where_it_matters(
+    client: httpx.AsyncClient, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*arguments: Any, **options: Any) -> Any:
+        raise BrokerUnavailable("It is away. Start it.")
+
+    for question in ("dead_letters", "depth"):
+        monkeypatch.setattr(shop.road.broker, question, away)
+    answer = await client.get("/monitor")
+    assert answer.status_code == 200
+    seen = answer.json()
+    assert seen["dead"] is None
+    assert {queue["messages"] for queue in seen["queues"]} == {None}
+    assert f"{QUEUES[0].name}: unknown" in seen["alerts"]
+    assert "order.dlq.queue: unknown" in seen["alerts"]
+    for answer in (await client.get("/dead-letters"), await client.post("/dead-letters/x/replay")):
+        assert (answer.status_code, answer.headers["content-type"]) == (503, "application/problem+json")
+        assert answer.json()["type"] == "urn:marketplace:problem:unavailable"
+
+
+async def test_a_letter_that_is_not_there_is_a_problem_document(client: httpx.AsyncClient) -> None:
+    answer = await client.post("/dead-letters/nobody/replay")
+    assert (answer.status_code, answer.json()["type"]) == (404, "urn:marketplace:problem:dead-letter-not-found")
+
+
+async def test_a_shop_that_breaks_is_closed(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[Shop] = []
+
+    async def note() -> None:
+        closed.append(shop)
+
+    async def break_down() -> None:
+        app = create_app(shop, run=False)
+        async with app.router.lifespan_context(app):
+            raise KeyError
+
+    with monkeypatch.context() as watched:
+        watched.setattr(shop, "aclose", note)
+        with pytest.raises(KeyError):
+            await break_down()
+    assert closed == [shop]
 
 
 async def test_the_document_has_examples_and_names_every_refusal(client: httpx.AsyncClient) -> None:
