@@ -44,8 +44,8 @@ class Management:
         url = address.management_url
         login = base64.b64encode(f"{address.user}:{address.password}".encode()).decode()
         request = urllib.request.Request(url + path, headers={"Authorization": f"Basic {login}"})
-        context = address.tls_context() if url.startswith("https:") else None
         try:
+            context = address.tls_context() if url.startswith("https:") else None
             with urllib.request.urlopen(request, timeout=_PATIENCE, context=context) as response:
                 return json.load(response)
         except urllib.error.HTTPError as error:
