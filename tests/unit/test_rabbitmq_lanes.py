@@ -116,13 +116,26 @@ def test_what_cannot_be_handed_out_is_idle_the_latest_first() -> None:
     a = put(lanes, "a", due=NOW + 5)
     b, c = put(lanes, "b"), put(lanes, "c")
     put(lanes, "x", key="other")
-    assert lanes.idle(NOW, 1.0) == [c, b, a]
-    assert lanes.idle(NOW, 6.0) == []
-    assert lanes.wait_of(c) == NOW + 5
+    assert list(lanes.idle(NOW, 1.0)) == [c, b, a]
+    assert lanes.idle(NOW, 6.0) == {}
+    assert set(lanes.idle(NOW, 1.0).values()) == {NOW + 5}
     assert lanes.far(NOW, 1.0) == [a]
     assert lanes.far(NOW, 6.0) == []
     assert lanes.is_behind_another(b)
     assert not lanes.is_behind_another(a)
+
+
+def test_of_two_copies_with_one_ticket_each_comes_back_to_a_place() -> None:
+    lanes = Lanes()
+    first, second = put(lanes, "a"), put(lanes, "b", ticket="a")
+    for entry in (first, second):
+        lanes.hand_out(entry)
+        lanes.leave(entry)
+    put(lanes, "c")
+    for returned, expected in ((1, ""), (2, "aac")):
+        lanes.arrive(Entry("k", "a", 1, 1, 0.0, arrival("a")))
+        assert (lanes.here, lanes.away) == (1 + returned, 2 - returned)
+        assert ready(lanes) == (expected or "a")
 
 
 def test_removing_twice_changes_nothing() -> None:

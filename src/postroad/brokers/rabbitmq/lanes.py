@@ -7,7 +7,6 @@ hand, or away in a delay queue, from where it comes back to its place. Nothing g
 import math
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import dropwhile
 
 from postroad.brokers.rabbitmq.consumer import Arrival
 
@@ -32,6 +31,9 @@ class Lanes:
     _live: dict[Hashable, None] = field(default_factory=dict)
     """The lanes with something here that is not in hand: all that need to be looked at."""
     _away: dict[Entry, None] = field(default_factory=dict)
+    _tickets: dict[str, list[Entry]] = field(default_factory=dict)
+    """What is away, by ticket: a lane may be long, and each of it comes back one day. More than one of a ticket where a
+    copy was sent twice for want of an answer."""
     here: int = 0
     """Here or in hand: what the server has handed over and not got back."""
     earliest_away: float = math.inf
@@ -48,8 +50,8 @@ class Lanes:
         lane = self._lanes.setdefault(new.key, [])
         returned = bool(new.arrival.ticket)
         if returned:
-            for entry in lane:
-                if entry.arrival is None and entry.ticket == new.ticket:
+            for entry in self._tickets.get(new.ticket, ()):
+                if entry.key == new.key:
                     self.come_back(entry, new.arrival)
                     return
         # Also before what is in hand: that may be given back because this one must come first.
@@ -62,7 +64,7 @@ class Lanes:
         entry.arrival = arrival
         self._live[entry.key] = None
         self.here += 1
-        self._away.pop(entry, None)
+        self._no_longer_away(entry)
 
     def overdue(self, before: float) -> list[Entry]:
         """Removes and tells what is away and was due before a time: it will not come back any more."""
@@ -111,6 +113,7 @@ class Lanes:
         entry.arrival, entry.in_hand = None, False
         self.here -= 1
         self._away[entry] = None
+        self._tickets.setdefault(entry.ticket, []).append(entry)
         self.earliest_away = min(self.earliest_away, entry.due)
         self._look_at(entry.key)
 
@@ -120,10 +123,19 @@ class Lanes:
             return
         lane.remove(entry)
         if entry.arrival is None:
-            self._away.pop(entry, None)
+            self._no_longer_away(entry)
         else:
             self.here -= 1
         self._look_at(entry.key)
+
+    def _no_longer_away(self, entry: Entry) -> None:
+        if entry not in self._away:
+            return
+        del self._away[entry]
+        same = self._tickets[entry.ticket]
+        same.remove(entry)
+        if not same:
+            del self._tickets[entry.ticket]
 
     def forget_what_is_here(self) -> None:
         """The server will deliver all of it again; what is away is still away."""
@@ -146,24 +158,26 @@ class Lanes:
                 return True
         return False
 
-    def idle(self, now: float, distance: float) -> list[Entry]:
+    def idle(self, now: float, distance: float) -> dict[Entry, float]:
         """What is here and waits for what is away, or not due for so many seconds, the latest of each lane first: it
-        takes room from other keys. What is due sooner would not be back sooner."""
-        found: list[Entry] = []
-        for key in self._live:
-            rest = [entry for entry in self._lanes[key] if not entry.in_hand]
-            waiting = dropwhile(lambda entry: entry.arrival is not None and entry.due - now < distance, rest)
-            found += reversed([entry for entry in waiting if entry.arrival is not None])
-        return found
+        takes room from other keys. What is due sooner would not be back sooner. With the time until which it must wait
+        at least: its own, or that of one before it.
 
-    def wait_of(self, entry: Entry) -> float:
-        """Until when it must wait at least: for its own time, and that of all before it."""
-        due = 0.0
-        for other in self._lanes[entry.key]:
-            due = max(due, other.due)
-            if other is entry:
-                break
-        return due
+        In one pass, because a lane may be long.
+        """
+        found: dict[Entry, float] = {}
+        for key in self._live:
+            waiting: list[tuple[Entry, float]] = []
+            until, blocked = 0.0, False
+            for entry in self._lanes[key]:
+                if entry.due > until:
+                    until = entry.due
+                if entry.arrival is None:
+                    blocked = True
+                elif not entry.in_hand and (blocked := blocked or entry.due - now >= distance):
+                    waiting.append((entry, until))
+            found.update(reversed(waiting))
+        return found
 
     def held(self) -> Iterator[Entry]:
         """Here or in hand."""
@@ -175,7 +189,8 @@ class Lanes:
         if not lane:
             self._lanes.pop(key, None)
             self._live.pop(key, None)
-        elif any(entry.arrival is not None and not entry.in_hand for entry in lane):
+        elif any(entry.arrival is not None and not entry.in_hand for entry in reversed(lane)):
+            # From the end, because of a long lane most is away, and what is here came last.
             self._live[key] = None
         else:
             self._live.pop(key, None)

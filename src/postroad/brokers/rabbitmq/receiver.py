@@ -390,13 +390,13 @@ class RabbitReceiver:
         now = self._now()
         if now < self._no_errands_before:
             return
-        idle = self._lanes.idle(now, self._terms.shortest)
-        excess = idle[: max(0, len(idle) - self._terms.prefetch // 2)]
-        excess += [entry for entry in idle[len(excess) :] if self._lanes.wait_of(entry) > now + _LONG]
+        waits = self._lanes.idle(now, self._terms.shortest)
+        idle, spare = list(waits), max(0, len(waits) - self._terms.prefetch // 2)
+        excess = idle[:spare] + [entry for entry in idle[spare:] if waits[entry] > now + _LONG]
         for entry in {id(entry): entry for entry in (*self._lanes.far(now, self._terms.shortest), *excess)}.values():
             assert entry.arrival is not None
             delivery = RabbitDelivery(self, entry, entry.arrival)
-            self._depart(entry, max(self._lanes.wait_of(entry), now + self._terms.shortest))
+            self._depart(entry, max(waits[entry], now + self._terms.shortest))
             self._run_errand(self._send_away(delivery))
 
     def _run_errand(self, errand: Coroutine[Any, Any, None]) -> None:
