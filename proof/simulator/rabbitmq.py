@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from unittest.mock import patch
 
 from postroad.brokers.base import Broker, Delivery, Flow, Outcome, Receiver, Topology
-from postroad.brokers.rabbitmq import broker, line
+from postroad.brokers.rabbitmq import line
 from postroad.brokers.rabbitmq.address import Address
 from postroad.brokers.rabbitmq.broker import RabbitBroker
 from postroad.brokers.rabbitmq.layout import routing_key
 from postroad.brokers.rabbitmq.letter import Letter, write
 from postroad.message import Message
-from postroad.subscriber import handling
 from proof.simulator.faults import RABBIT_RECEIVE, RABBIT_SEND, RABBIT_VERDICT
 from proof.simulator.process import Process
 from proof.simulator.rabbitmq_server import Server
@@ -28,18 +27,12 @@ if TYPE_CHECKING:
     from proof.simulator.world import World
 
 T = TypeVar("T")
-_LONGEST_OUTAGE_WAIT = 1.0
 
 
 @contextmanager
 def simulated_wires() -> Iterator[None]:
-    """The adapter connects to the server that its address leads to. Its retries go away after shorter waits, so that
-    some do; but never while a group waits for its database."""
-    with (
-        patch.object(line, "_Gathering", Wire),
-        patch.object(broker, "WAITS_HERE", _LONGEST_OUTAGE_WAIT + 0.01),
-        patch.object(handling, "_LONGEST_OUTAGE_WAIT", _LONGEST_OUTAGE_WAIT),
-    ):
+    """The adapter connects to the server that its address leads to."""
+    with patch.object(line, "_Gathering", Wire):
         yield
 
 

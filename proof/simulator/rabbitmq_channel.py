@@ -125,7 +125,7 @@ class RawChannel:
 
         self._ask(at_the_server)
 
-    def close(self) -> None:
+    def close(self, reply_text: str = "") -> None:
         self._require_open()
         self.is_open = False
         self._ask(self._close)

@@ -179,8 +179,9 @@ async def test_a_connection_that_breaks_during_a_look_is_told(
     post: Post, distant: RabbitBroker, proxy: Proxy, channel: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert list(await distant.dead_letters(post.topic)) == []  # so that it is connected
-    for _ in range(8):
-        channel.basic_publish("", f"{post.topic}.dlq", bytes(4_000_000))  # more than is on the way at once
+    for number in range(8):
+        # Together more than is on the way at once.
+        channel.basic_publish("", f"{post.topic}.dlq", bytes([number]) * 4_000_000)
     assert await post.eventually(lambda: dead_count_is(post, channel, 8))
     loop, look = asyncio.get_running_loop(), distant._graveyard._letter
 
