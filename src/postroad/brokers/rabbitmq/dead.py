@@ -32,6 +32,8 @@ _BETWEEN_LOOKS: Final = 0.01
 _EMPTY: Final = 5
 """Looks in a row that find nothing and nobody."""
 _LONGEST_REASON: Final = 2_000
+_FOREIGN: Final = "foreign-"
+"""Begins the id of a letter that was not buried by us, and is known by its content."""
 
 Visit = Callable[[DeadLetter], Awaitable[bool]]
 """True: it is dealt with and may leave the queue."""
@@ -70,19 +72,21 @@ class Graveyard:
         """What one visitor looks at is invisible to another."""
 
     async def letters(self, topic: str, limit: int, after: str) -> list[DeadLetter]:
-        found: dict[str, DeadLetter] = {}
-        seen = not after
+        found: list[DeadLetter] = []
+        seen, known = not after, {after}
 
         async def note(letter: DeadLetter) -> bool:
             nonlocal seen
-            if seen and letter.id != after:
-                found.setdefault(letter.id, letter)  # one that was buried twice, for want of an answer, is one letter
+            # One that was buried twice, for want of an answer, is one letter; of foreign ones, equal ones are several.
+            if seen and (letter.id not in known or letter.id.startswith(_FOREIGN)):
+                found.append(letter)
+                known.add(letter.id)
             seen = seen or letter.id == after
             return False
 
         if limit > 0:
             await self._visit(topic, note, lambda: len(found) >= limit, max(limit, _FEW) if after else limit)
-        return list(found.values())
+        return found
 
     async def revive(self, topic: str, ids: Sequence[str]) -> int:
         return await self._remove(topic, ids, self._send_back)
@@ -265,7 +269,7 @@ def _fingerprint(attributes: dict[str, str], body: bytes) -> str:
     digest = hashlib.sha256(body)
     for name in sorted(attributes):
         digest.update(f"\n{name}={attributes[name]}".encode(errors="replace"))
-    return digest.hexdigest()[:32]
+    return _FOREIGN + digest.hexdigest()[:32]
 
 
 def _moment(text: str) -> datetime | None:
