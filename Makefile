@@ -34,7 +34,7 @@ check: setup ## lint, format, types
 
 bench: setup ## throughput and latency
 	@scripts/services down
-	@POSTROAD_DURABLE=1 scripts/services up postgresql || true
+	@POSTROAD_DURABLE=1 scripts/services up postgresql rabbitmq || true
 	@$(python) -m bench $(ARGS); measured=$$?; scripts/services down; exit $$measured
 
 model: setup ## every state of the protocol within small bounds, and planted mistakes
@@ -46,7 +46,7 @@ simulate: setup ## the real code on virtual time, thousands of seeds; ARGS="--se
 mutation: setup services-up ## small mistakes planted in the code, to see which no test notices
 	@$(python) -m proof.mutation $(ARGS)
 
-chaos: setup ## real processes, killed, frozen and cut off; ARGS=--long for ten minutes of it
+chaos: setup ## real processes, killed, frozen and cut off; ARGS=--long for minutes of it
 	@$(python) -m proof.chaos $(ARGS)
 
 requirements: setup ## which requirements the last tests proved
