@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 
 from postroad.stores.base import Notifier, Result, Store
 from postroad.stores.postgresql import driver
-from postroad.stores.postgresql.direct import Autocommit
+from postroad.stores.postgresql.direct import Autocommit, execute
 from postroad.stores.tables import OutboxTable
 from proof.simulator.database import Database, Link, Server, create, named
 from proof.simulator.process import Process, current
@@ -273,6 +273,9 @@ class SimulatedPostgreSQL(driver.PostgreSQL):
     ) -> Result:
         with named(statement):
             return await super().execute(connection, statement, outbox, **values)
+
+    async def _begin_with(self, driver: Any, sql: str, values: Mapping[str, str]) -> int:
+        return (await execute(driver, sql, values)).rowcount  # step by step, because each may go wrong
 
     async def change(self, statement: str, /, outbox: OutboxTable | None = None, **values: Any) -> Result:
         with named(statement):

@@ -8,16 +8,20 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from sqlalchemy import make_url
+from sqlalchemy import make_url, text
 from sqlalchemy.exc import DBAPIError
 
-from postroad.errors import StoreError, StoreUnavailable
+from postroad.errors import SchemaMissing, StoreBusy, StoreError, StoreUnavailable
+from postroad.inbox import Inbox
 from postroad.inbox.transaction import handling
 from postroad.stores import Store, open_store
 from postroad.stores.migrations import migrate
 from postroad.stores.postgresql.notify import connect_args
 from postroad.stores.tables import DEFAULT_OUTBOX
+from tests.support.consuming import placed
 from tests.support.outbox import until
+
+KNOWN = placed()
 
 
 @pytest.fixture
@@ -60,8 +64,8 @@ async def look(store: Store) -> None:
 
 
 async def look_in_a_handler(store: Store) -> None:
-    async with handling(store) as session:
-        await store.execute(await session.connection(), "inbox_find", group="g", event_id=uuid4())
+    async with handling(store) as (_, connection):
+        await store.execute(connection, "inbox_find", group="g", event_id=uuid4())
 
 
 async def look_in_a_transaction(store: Store) -> None:
@@ -69,14 +73,21 @@ async def look_in_a_transaction(store: Store) -> None:
         await store.execute(connection, "inbox_find", group="g", event_id=uuid4())
 
 
-@pytest.mark.parametrize("call", [look, look_in_a_transaction, look_in_a_handler])
+async def claim(store: Store) -> None:
+    """As a consumer begins, with a message that is new or, the second time, not."""
+    async with handling(store) as (_, connection):
+        await Inbox(store).claim(connection, "g", [KNOWN])
+        assert (await connection.exec_driver_sql("SHOW transaction_isolation")).scalar() == "read committed"
+
+
+@pytest.mark.parametrize("call", [look, look_in_a_transaction, look_in_a_handler, claim])
 async def test_when_the_server_went_away_one_call_hears_of_it_and_the_next_are_served(
     url: str, admin: psycopg.Connection, call: Call
 ) -> None:
     store = open_store(url)
     await asyncio.gather(*(call(store) for _ in range(3)))
     assert terminate(admin) >= 2
-    with pytest.raises(StoreUnavailable, match="terminating connection"):
+    with pytest.raises(StoreUnavailable, match=r"terminating connection|closed the connection"):
         await call(store)
     await asyncio.gather(*(call(store) for _ in range(3)))
     await store.aclose()
@@ -133,16 +144,76 @@ async def test_those_who_use_a_connection_while_another_breaks_leave_none_behind
         gc.enable()
 
 
-async def test_a_call_in_a_transaction_can_be_cancelled(url: str, admin: psycopg.Connection) -> None:
+@pytest.mark.parametrize("call", [look_in_a_transaction, claim])
+async def test_a_call_in_a_transaction_can_be_cancelled(url: str, admin: psycopg.Connection, call: Call) -> None:
     store = open_store(url)
     with psycopg.connect(url) as other:
         other.execute("LOCK TABLE postroad_inbox")
-        waiting = asyncio.create_task(look_in_a_transaction(store))
+        waiting = asyncio.create_task(call(store))
         await until(lambda: admin.execute(f"SELECT pid {OURS} AND wait_event_type = 'Lock'").fetchall())
         waiting.cancel()
         await asyncio.wait({waiting})
     assert waiting.cancelled()
     await until(lambda: not ours(admin))
+    await store.aclose()
+
+
+async def test_a_claim_begins_its_transaction_in_the_same_round_trip(
+    url: str, admin: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever isolation the server gives others, and as part of a transaction that has begun already, too."""
+    store, begun = open_store(f"{url}?options=-c%20default_transaction_isolation%3Dserializable"), []
+    begin = psycopg.AsyncConnection._get_tx_start_command
+
+    def counted(connection: Any) -> bytes:
+        begun.append(connection)
+        return begin(connection)
+
+    await claim(store)
+    monkeypatch.setattr(psycopg.AsyncConnection, "_get_tx_start_command", counted)
+    await claim(store)
+    assert not begun
+    async with handling(store) as (session, connection):
+        await session.execute(text("SELECT 1"))
+        assert not await Inbox(store).claim(connection, "g", [KNOWN])
+        assert await Inbox(store).claim(connection, "another", [KNOWN])
+    assert len(begun) == 1
+    assert admin.execute("SELECT consumer_group FROM postroad_inbox ORDER BY 1").fetchall() == [("another",), ("g",)]
+    await store.aclose()
+
+
+async def test_a_claim_that_fails_when_it_is_first_tried_does_not_spoil_the_connection(
+    url: str, admin: psycopg.Connection
+) -> None:
+    """It stays prepared, though its transaction is rolled back."""
+    first, second = open_store(url), open_store(f"{url}?options=-c%20lock_timeout%3D1")
+    async with handling(first) as (_, connection):
+        await Inbox(first).claim(connection, "g", [KNOWN])
+        for _ in range(2):
+            with pytest.raises(StoreBusy):
+                await claim(second)
+    await claim(second)
+    await first.aclose()
+    await until(lambda: ours(admin) == 1)
+    await second.aclose()
+
+
+async def test_a_claim_that_the_server_refuses_is_told_and_leaves_the_connection_usable(
+    url: str, admin: psycopg.Connection
+) -> None:
+    store = open_store(url)
+    admin.execute("ALTER TABLE postroad_inbox RENAME TO gone")
+    for _ in range(2):
+        with pytest.raises(SchemaMissing):
+            await claim(store)
+    admin.execute("ALTER TABLE gone RENAME TO postroad_inbox")
+    await claim(store)
+    admin.execute("ALTER TABLE postroad_inbox RENAME TO gone")  # also of a statement that is prepared
+    with pytest.raises(SchemaMissing):
+        await claim(store)
+    admin.execute("ALTER TABLE gone RENAME TO postroad_inbox")
+    await claim(store)
+    assert ours(admin) == 1
     await store.aclose()
 
 

@@ -205,7 +205,7 @@ class Inbox(Records):
         """
         try:
             with self._keeper.hold(lease, lock_ttl):
-                async with handling(self.store) as session:
+                async with handling(self.store) as (session, _):
                     await work(session)
                     # Last: the row stays locked from here to the commit, and renewals would wait for it.
                     await self.mark_success(await session.connection(), lease)

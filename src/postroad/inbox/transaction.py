@@ -3,38 +3,53 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, AsyncSessionTransaction
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+from sqlalchemy.orm import Session, SessionTransaction
 
 from postroad.errors import ConfigurationError, StoreBusy, StoreError, StoreUnavailable
 from postroad.stores.base import Store
 
 
 @asynccontextmanager
-async def handling(store: Store) -> AsyncIterator[AsyncSession]:
-    """A session whose transaction commits at the end. Only the store's outages become StoreErrors."""
-    async with store.session() as session:
-        transaction, connection = await _begin(store, session)
+async def handling(store: Store) -> AsyncIterator[tuple[AsyncSession, AsyncConnection]]:
+    """A session whose transaction commits at the end, and its connection. Only outages become StoreErrors."""
+    session = store.session()
+    try:
+        with store.translating():
+            # Now, not at the first statement: SQLite's write lock then covers the whole handler.
+            transaction, connection = await session.run_sync(_begin)
+        proxy = AsyncConnection(store.engine, connection)
         try:
-            with store.keeping_others_out(connection):
-                yield session
+            with store.keeping_others_out(proxy):
+                yield session, proxy
             _check_still_open(session, transaction)
-            await session.commit()
+            await session.run_sync(_commit)
         except SQLAlchemyError as error:
             if outage := _outage(store, error):
                 raise outage from error
             raise
+    finally:
+        if session.in_transaction():
+            async with session:
+                pass  # its end rolls back, whoever cancels us meanwhile
 
 
-async def _begin(store: Store, session: AsyncSession) -> tuple[AsyncSessionTransaction, AsyncConnection]:
-    with store.translating():
-        transaction = await session.begin()
-        # Now, not at the first statement: SQLite's write lock then covers the whole handler.
-        return transaction, await session.connection()
+# Each in one go: every step of an AsyncSession costs a switch of its own, together more than the statements.
 
 
-def _check_still_open(session: AsyncSession, transaction: AsyncSessionTransaction) -> None:
-    if session.sync_session.get_transaction() is not transaction.sync_transaction or not transaction.is_active:
+def _begin(session: Session) -> tuple[SessionTransaction, Connection]:
+    return session.begin(), session.connection()
+
+
+def _commit(session: Session) -> None:
+    session.commit()
+    session.close()
+
+
+def _check_still_open(session: AsyncSession, transaction: SessionTransaction) -> None:
+    if session.sync_session.get_transaction() is not transaction or not transaction.is_active:
         # Going on would acknowledge an event whose effect, and record, may have been rolled back.
         raise ConfigurationError(
             "The handler ended the transaction it was given. Leave commit and rollback to Postroad; "

@@ -136,9 +136,9 @@ class Handling:
 
     async def _first_attempt(self, items: Sequence[Ready]) -> None:
         """Records, effects and follow-up events in one transaction. Raises _NotFreshError if one is known."""
-        async with handling(self._inbox.store) as session:
+        async with handling(self._inbox.store) as (session, connection):
             messages = [item.message for item in items]
-            if not await self._inbox.claim(await session.connection(), self._group, messages):
+            if not await self._inbox.claim(connection, self._group, messages):
                 raise _NotFreshError
             await self._run(items, session)
 

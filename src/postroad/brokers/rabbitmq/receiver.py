@@ -28,6 +28,8 @@ _LONG: Final = 60.0
 """Seconds; what waits longer behind another waits elsewhere too."""
 _ANOTHER_TRY: Final = 5.0
 """Seconds after which it is tried again to send away what could not be sent."""
+_TOGETHER: Final = 0.005
+"""Seconds that an acknowledgement may wait for others."""
 
 log = logging.getLogger("postroad.rabbitmq")
 
@@ -371,10 +373,13 @@ class RabbitReceiver:
         self._bytes -= entry.size
 
     def _acknowledge_later(self, arrival: Arrival) -> None:
-        """All that is acknowledged in one turn of the loop goes over to the other thread together."""
+        """Several go over to the other thread together: a visit there costs more than an acknowledgement.
+        Never so many that the server would wait for them."""
         self._settled.append((arrival.generation, arrival.tag))
-        if len(self._settled) == 1:
-            self._loop.call_soon(self._pass_on)
+        if len(self._settled) >= self._terms.prefetch // 4:
+            self._pass_on()
+        elif len(self._settled) == 1:
+            self._loop.call_later(_TOGETHER, self._pass_on)
 
     def _pass_on(self) -> None:
         if self._settled and self.consumer is not None:

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import event
 from sqlalchemy.engine import URL
@@ -16,6 +16,10 @@ from postroad.stores.tables import OutboxTable, Syntax
 
 if TYPE_CHECKING:
     from postroad.stores.postgresql.direct import Autocommit
+
+_IDLE: Final = 0  # PQTRANS_IDLE of libpq
+_FIRST: Final = frozenset({"inbox_claim"})
+"""With what nearly every transaction of a consumer begins. It is given texts, and returns no rows."""
 
 
 class PostgreSQL(Store):
@@ -62,6 +66,8 @@ class PostgreSQL(Store):
         assert connection.sync_connection is not None  # there is one while it is open
         driver: Any = connection.sync_connection.connection.driver_connection
         try:
+            if statement in _FIRST and driver.pgconn.transaction_status == _IDLE:
+                return Result((), await self._begin_with(driver, self.sql(statement), values))
             return await execute(driver, self.sql(statement, outbox), self._adapted(values))
         except BaseException as error:
             # As SQLAlchemy does it: what was cancelled is in no known state, and if the server went away, those that
@@ -72,6 +78,11 @@ class PostgreSQL(Store):
             if driver.closed or not isinstance(error, Exception):
                 await connection.invalidate()
             raise
+
+    async def _begin_with(self, driver: Any, sql: str, values: Mapping[str, str]) -> int:
+        from postroad.stores.postgresql.beginning import begin_and_change  # needs the driver
+
+        return await begin_and_change(driver, sql, values)
 
     async def change(self, statement: str, /, outbox: OutboxTable | None = None, **values: Any) -> Result:
         with self.translating():
