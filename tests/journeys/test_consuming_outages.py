@@ -1,5 +1,6 @@
 """A database in trouble is nobody's fault: no attempt is burnt, and everything is given back."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from postroad.errors import StoreUnavailable
 from postroad.retry import Retry
 from postroad.testing.clock import VirtualClock
+from postroad.testing.office import RecordingBroker
 from tests.support.consuming import (
     GROUP,
     Broken,
@@ -60,6 +62,26 @@ async def test_those_that_meet_the_same_outage_wait_as_if_it_were_one(
         clock.shift(max(waits))
         again = [wait for _, wait, _ in await deliver(at_work, messages)]
         assert 0.5 <= min(again) <= max(again) <= 1.0
+
+
+@pytest.mark.parametrize("outage", [True, False])
+async def test_what_waits_unrecorded_waits_no_longer_than_the_broker_keeps_its_place(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch, outage: bool
+) -> None:
+    """Else later events of its key would go first if this worker died."""
+    async with bench(sqlite_url) as b:
+
+        async def fail(*_: Any) -> bool:
+            raise StoreUnavailable("gone") if outage else RuntimeError("a surprise")
+
+        broker = RecordingBroker()
+        broker.features = replace(broker.features, keeps_place=0.02)
+        at_work = subscriber(b, handlers(), broker=broker)
+        monkeypatch.setattr(*((b.inbox, "claim") if outage else (at_work._handling, "handle")), fail)
+        for _ in range(5):
+            ((verdict, wait, _),) = await deliver(at_work, [placed()])
+            assert verdict == "retry"
+            assert 0 < wait < 0.02
 
 
 async def test_an_outage_while_a_failure_is_recorded_burns_no_attempt(

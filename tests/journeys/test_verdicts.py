@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from postroad.errors import BrokerUnavailable
 from postroad.handlers import Registry
 from postroad.testing import VirtualClock
+from postroad.testing.office import RecordingBroker
 from tests.support.consuming import GROUP, NotedDelivery, OrderPlaced, bench, effect, placed, subscriber
 
 
@@ -70,7 +71,7 @@ async def test_a_broker_out_of_reach_does_not_hold_up_the_end(sqlite_url: str) -
         async def aclose(self) -> None:
             return None
 
-    class Broker:
+    class Broker(RecordingBroker):
         async def subscribe(self, subscription: str, flow: object) -> Receiver:
             return Receiver()
 

@@ -22,6 +22,7 @@ from postroad.stores import Store, open_store
 from postroad.stores.migrations import migrate
 from postroad.stores.tables import DEFAULT_OUTBOX
 from postroad.subscriber import Subscriber, SubscriberOptions
+from postroad.testing.office import RecordingBroker
 
 TOPIC = "shop.order.events"
 GROUP = "receipts"
@@ -152,7 +153,7 @@ def subscriber(
 ) -> Subscriber:
     options.setdefault("backoff", Backoff(attempts=3, base=60.0))
     return Subscriber(
-        broker,
+        broker or RecordingBroker(),
         bench.inbox,
         registry,
         Upcasters(),

@@ -3,6 +3,7 @@
 An adapter is one file that defines `connect(url, *, clock) -> Broker`, found by its URL's scheme.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -25,6 +26,9 @@ class Features:
     """`Delivery.attempt` counts; else it is always 1 and the inbox counts."""
     max_message_bytes: int
     """Payload and attributes together."""
+    keeps_place: float = math.inf
+    """Seconds: what is given back for less returns before the later ones of its key, even if its worker dies meanwhile.
+    A longer wait may lose its place then, unless a record holds the key back."""
 
 
 @dataclass(frozen=True, slots=True)

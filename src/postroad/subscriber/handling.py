@@ -34,8 +34,6 @@ from postroad.subscriber.report import Occasionally, failure, identity
 
 _OUTAGE_WAIT: Final = 0.5
 _LONGEST_OUTAGE_WAIT: Final = 1.0
-"""Nobody could record that the event waits. On RabbitMQ what waits less than a second stays with the worker; what waits
-longer leaves its place in the queue, and if the worker died, later events of its key would go first."""
 _SHORTEST_PART: Final = 0.5
 _log = logging.getLogger("postroad")
 
@@ -57,9 +55,13 @@ class Handling:
         clock: Clock,
         randomness: random.Random,
         road: object,
+        keeps_place: float = math.inf,
     ) -> None:
         self._inbox, self._group, self._options = inbox, group, options
         self._clock, self._randomness, self._road = clock, randomness, road
+        self.longest_unrecorded = 0.9 * keeps_place
+        """Seconds that an event may wait if nobody could record that it does: else, if this worker died, later ones of
+        its key might go first."""
         self._outages = 0
         self._same_outage_until = -math.inf
         self._occasionally = Occasionally(clock)
@@ -293,7 +295,7 @@ class Handling:
         if self._occasionally("store"):
             _log.warning("group %s waits for its database: %s", self._group, error)
         # Spread out, so that all that were given back do not come again in the same moment.
-        return wait * self._randomness.uniform(_SHORTEST_PART, 1.0)
+        return min(wait, self.longest_unrecorded) * self._randomness.uniform(_SHORTEST_PART, 1.0)
 
     async def _settle(self, give: Callable[[], Awaitable[None]]) -> None:
         """Gives the verdict until the broker has it: for as long as we live, the message is ours, and its key waits."""

@@ -43,7 +43,15 @@ class Subscriber:
         self.topics = registry.topics(group)
         self._broker, self._clock = broker, clock or SystemClock()
         self._intake = Intake(inbox, registry, upcasters, group, self._clock)
-        self._handling = Handling(inbox, group, self.options, self._clock, randomness or random.SystemRandom(), road)
+        self._handling = Handling(
+            inbox,
+            group,
+            self.options,
+            self._clock,
+            randomness or random.SystemRandom(),
+            road,
+            broker.features.keeps_place,
+        )
         # With one writer at a time, more would only wait for its lock.
         self._slots = 1 if inbox.store.one_writer else self.options.concurrency
         self._lanes: Lanes[Item] = Lanes()
@@ -134,11 +142,13 @@ class Subscriber:
     async def _settle(self, items: Sequence[Item]) -> dict[Hashable, float]:
         try:
             return await self._handling.handle(items)
-        except Exception:
-            _log.exception("group %s could not settle %d deliveries", self.group, len(items))
+        except Exception as error:
+            if self._occasionally(describe(error)):
+                _log.exception("group %s could not settle %d deliveries", self.group, len(items))
+            wait = min(_AFTER_A_SURPRISE, self._handling.longest_unrecorded)
             # Those that have their verdict already are not touched by a second one.
-            await self._handling.give_all_back(items, _AFTER_A_SURPRISE)
-            return {item.lane: _AFTER_A_SURPRISE for item in items}
+            await self._handling.give_all_back(items, wait)
+            return {item.lane: wait for item in items}
 
     async def _drain(self) -> None:
         returning = asyncio.create_task(self._handling.give_all_back(self._lanes.drop_all(), 0.0))

@@ -44,18 +44,18 @@ log = logging.getLogger("postroad.rabbitmq")
 
 
 class RabbitBroker:
-    features = Features(
-        ordered_runs=True,
-        delay=True,
-        seek=False,
-        attempts=False,
-        max_message_bytes=MAX_MESSAGE_BYTES,
-    )
-
     def __init__(self, address: Address, clock: Clock) -> None:
         self._address, self._clock = address, clock
         self.layout = read_layout(
             address.layout, queue_type=address.queue_type, single_active_consumer=address.single_active_consumer
+        )
+        self.features = Features(
+            ordered_runs=True,
+            delay=True,
+            seek=False,
+            attempts=False,
+            max_message_bytes=MAX_MESSAGE_BYTES,
+            keeps_place=self.layout.shortest_step,
         )
         self._thread = LoopThread("postroad-rabbitmq")
         self._publishing, self._consuming = Line(address, "publish"), Line(address, "consume")
