@@ -198,6 +198,28 @@ async def test_a_claim_that_fails_when_it_is_first_tried_does_not_spoil_the_conn
     await second.aclose()
 
 
+async def test_claims_go_on_after_the_driver_has_let_the_server_forget_what_was_prepared(
+    url: str, admin: psycopg.Connection
+) -> None:
+    """psycopg does so when a transaction is rolled back in which it has used something prepared."""
+    store = open_store(url)
+
+    async def claim_and_fail() -> None:
+        async with handling(store) as (_, connection):
+            assert await Inbox(store).claim(connection, "g", [KNOWN])
+            for _ in range(10):
+                await connection.exec_driver_sql("SELECT 1")
+            raise ZeroDivisionError
+
+    for _ in range(3):
+        with pytest.raises(ZeroDivisionError):
+            await claim_and_fail()
+    await claim(store)
+    assert ours(admin) == 1
+    assert admin.execute("SELECT COUNT(*) FROM postroad_inbox").fetchall() == [(1,)]
+    await store.aclose()
+
+
 async def test_a_claim_that_the_server_refuses_is_told_and_leaves_the_connection_usable(
     url: str, admin: psycopg.Connection
 ) -> None:

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import pq
-from psycopg.errors import error_from_result
+from psycopg.errors import InvalidSqlStatementName, error_from_result
 from psycopg.waiting import Ready, Wait
 from sqlalchemy.exc import DBAPIError
 
@@ -25,24 +25,34 @@ _prepared: WeakKeyDictionary[Connection, dict[str, bytes]] = WeakKeyDictionary()
 
 async def begin_and_change(connection: Connection, sql: str, values: Mapping[str, str | None]) -> int:
     """On an idle connection: begins a transaction with a statement that returns no rows; how many it has changed."""
-    known = _prepared.setdefault(connection, {})
-    name = known.get(sql) or b"postroad_%d" % len(known)
     given = [None if (value := values[parameter]) is None else value.encode() for parameter in parameters(sql)]
-    pgconn = connection.pgconn
     try:
-        pgconn.enter_pipeline_mode()
-        pgconn.send_query_params(_BEGIN, None)
-        if sql not in known:
-            pgconn.send_prepare(name, _numbered(sql))
-        pgconn.send_query_prepared(name, given)
-        pgconn.pipeline_sync()
-        *before, changed = await connection.wait(_results(pgconn))
-        for result in before:
-            _check(result)
-        known[sql] = name  # also if it fails now: what is prepared outlives a roll-back
-        _check(changed)
+        try:
+            return await _begin_and_change(connection, sql, given)
+        except InvalidSqlStatementName:
+            # It is not prepared any more: after some roll-backs psycopg lets the server forget all that is.
+            _prepared.pop(connection, None)
+            await connection.rollback()
+            return await _begin_and_change(connection, sql, given)
     except psycopg.Error as error:
         raise DBAPIError(sql, None, error, hide_parameters=True, connection_invalidated=connection.closed) from error
+
+
+async def _begin_and_change(connection: Connection, sql: str, given: Sequence[bytes | None]) -> int:
+    known = _prepared.setdefault(connection, {})
+    name = known.get(sql) or b"postroad_%d" % len(known)
+    pgconn = connection.pgconn
+    pgconn.enter_pipeline_mode()
+    pgconn.send_query_params(_BEGIN, None)
+    if sql not in known:
+        pgconn.send_prepare(name, _numbered(sql))
+    pgconn.send_query_prepared(name, given)
+    pgconn.pipeline_sync()
+    *before, changed = await connection.wait(_results(pgconn))
+    for result in before:
+        _check(result)
+    known[sql] = name  # also if it fails now: what is prepared outlives a roll-back
+    _check(changed)
     return changed.command_tuples or 0
 
 
