@@ -26,7 +26,9 @@ class Load:
     alpha: int = 1
     """Events per commit: each by itself, as by default …"""
     beta: int = 25
-    """… and a group that batches."""
+    """… and a group in which several share one …"""
+    batch: bool = False
+    """… or are handled together."""
 
 
 USUAL_LOAD: Final = Load()
@@ -68,7 +70,10 @@ def make_road(database_url: str, broker_url: str, load: Load = USUAL_LOAD, lease
     # Where only one can write at a time, commits would take most of the time there is: a few events at once, then.
     per_commit = {"alpha": max(5, load.alpha) if road.store.one_writer else load.alpha, "beta": load.beta}
     for group in GROUPS:
-        road.on(Credited, group=group, commit_every=per_commit[group])(_crediting(group))
+        if load.batch and group == "beta":
+            road.on(Credited, group=group, batch=load.beta)(_crediting_many(group))
+        else:
+            road.on(Credited, group=group, commit_every=per_commit[group])(_crediting(group))
     return road
 
 
@@ -92,7 +97,18 @@ async def pay(road: Postroad, session: AsyncSession, transfer: str, payments: di
 
 def _crediting(group: str) -> Callable[[Credited, AsyncSession, Message], Awaitable[None]]:
     async def credit(event: Credited, session: AsyncSession, message: Message) -> None:
-        effect = {"consumer": group, "payment": event.payment, "account": event.account, "version": message.version}
-        await session.execute(_INSERT_EFFECT, effect)
+        await session.execute(_INSERT_EFFECT, _effect(group, event, message))
 
     return credit
+
+
+def _crediting_many(group: str) -> Callable[[list[Credited], AsyncSession, list[Message]], Awaitable[None]]:
+    async def credit(events: list[Credited], session: AsyncSession, messages: list[Message]) -> None:
+        rows = [_effect(group, event, message) for event, message in zip(events, messages, strict=True)]
+        await session.execute(_INSERT_EFFECT, rows)
+
+    return credit
+
+
+def _effect(group: str, event: Credited, message: Message) -> dict[str, object]:
+    return {"consumer": group, "payment": event.payment, "account": event.account, "version": message.version}
