@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console()
     # Asked to stop, it keeps what it has found so far.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    mutants = all_mutants(options.paths)
+    mutants = [one for one in all_mutants(options.paths) if one.operator in (options.only or [one.operator])]
     if options.show:
         chosen = [mutant for mutant in all_mutants() if mutant.id.startswith(options.show)]
         console.print("\n\n".join(map(difference, chosen)), markup=False)
@@ -56,6 +56,7 @@ def _place(mutant: Mutant) -> tuple[str, int]:
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m proof.mutation", description=__doc__)
     parser.add_argument("paths", nargs="*", help="only these: relay, stores/sqlite, inbox/keeper.py")
+    parser.add_argument("--only", action="append", metavar="KIND", help="of mistake: guard, drop, lock, compare, …")
     parser.add_argument("--sample", type=int, help="only so many, chosen by chance")
     parser.add_argument("--seed", type=int, default=0, help="which chance")
     parser.add_argument("--json", type=Path, default=_RESULTS, help="where results are kept, and gone on from")

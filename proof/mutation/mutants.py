@@ -12,11 +12,13 @@ from types import CodeType
 from typing import Final
 
 from proof.mutation import operators, sql
+from proof.mutation.guards import guards, where, without
 
 ROOT: Final = Path(__file__).parents[2]
 SOURCE: Final = ROOT / "src" / "postroad"
-PACKAGES: Final = ("relay", "inbox", "outbox", "stores")
+PACKAGES: Final = ("relay", "inbox", "subscriber", "outbox", "stores")
 DIALECTS: Final = ("sqlite", "postgresql", "mysql")
+GUARD: Final = "guard"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,9 @@ def _found(file: str, text: str) -> Iterator[tuple[str, str, str, str, int, int,
         after = f"(without) {before}" if site.removed else _line_now(site)
         undo()
         yield site.function, site.operator, before, after, number, site.statement.lineno, site.first, site.last
+    for guard in guards(file):
+        function, first, last = where(text, guard.right)
+        yield function, GUARD, guard.right, guard.wrong, 0, first, first, last
 
 
 def _line_now(site: operators.Site) -> str:
@@ -136,7 +141,10 @@ def statements(text: str) -> dict[str, tuple[str, int]]:
 
 
 def mutated_tree(mutant: Mutant, text: str | None = None) -> ast.Module:
-    tree = ast.parse(text if text is not None else _text(mutant.file))
+    text = text if text is not None else _text(mutant.file)
+    if mutant.operator == GUARD:
+        return ast.parse(without(text, mutant.before, mutant.after))
+    tree = ast.parse(text)
     list(operators.sites(tree))[mutant.number].plant()
     return ast.fix_missing_locations(tree)
 

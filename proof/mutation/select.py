@@ -12,14 +12,21 @@ from typing import Any, Final
 
 import pytest
 
-from proof.mutation.mutants import ROOT, SOURCE, Mutant
+from proof.mutation.mutants import PACKAGES, ROOT, SOURCE, Mutant
 
 RECORD: Final = ROOT / "build" / "mutation" / "tests.json"
 TESTS: Final = (
     "tests/contract/test_*.py",
     "tests/upgrade/test_*.py",
     "tests/journeys/test_consuming*.py",
+    "tests/journeys/test_drain.py",
+    "tests/journeys/test_outcomes.py",
     "tests/journeys/test_running.py",
+    "tests/journeys/test_sessions_in_handlers.py",
+    "tests/journeys/test_strange_database_errors.py",
+    "tests/journeys/test_verdicts.py",
+    "tests/unit/test_lanes.py",
+    "tests/unit/test_run_length.py",
     "tests/unit/test_*wake*.py",
     "tests/unit/test_outbox*.py",
     "tests/unit/test_relay*.py",
@@ -163,7 +170,7 @@ def _record(record: dict[str, Any], files: Sequence[str], where: str, pause: Cal
     from coverage import Coverage
 
     measured = Coverage(
-        data_file=None, source=[str(SOURCE / one) for one in ("relay", "inbox", "outbox", "stores")],
+        data_file=None, source=[str(SOURCE / one) for one in PACKAGES],
         concurrency=["thread", "greenlet"], config_file=False, messages=False,
     )  # fmt: skip
     watch = _Watch(measured, where, pause)

@@ -12,7 +12,8 @@ import pytest
 
 from proof.mutation import operators, sql
 from proof.mutation.explained import explained, key_of
-from proof.mutation.mutants import Mutant, all_mutants, compiled, difference, of_text, statements
+from proof.mutation.guards import without
+from proof.mutation.mutants import GUARD, PACKAGES, Mutant, all_mutants, compiled, difference, of_text, statements
 from proof.mutation.plant import CannotExchange, exchange
 from proof.mutation.report import Results
 from proof.mutation.run import Job, Verdict, _in_child
@@ -129,6 +130,22 @@ def test_every_mistake_has_a_name_of_its_own_and_can_be_compiled() -> None:
     for mutant in mutants:
         if not mutant.is_sql:
             compiled(mutant)
+
+
+def test_a_guard_is_found_by_its_text_and_has_its_own_mistake() -> None:
+    guards = [mutant for mutant in all_mutants() if mutant.operator == GUARD]
+    assert {mutant.package for mutant in guards} == set(PACKAGES)
+    assert all(mutant.function for mutant in guards)
+    for mutant in guards:
+        compiled(mutant)
+        assert difference(mutant)
+
+
+def test_a_guard_that_stands_twice_or_nowhere_is_refused() -> None:
+    assert without("a = 1\nb = 2\n", "b = 2", "b = 3") == "a = 1\nb = 3\n"
+    for text in ("a = 1\n", "b = 2\nb = 2\n"):
+        with pytest.raises(ValueError, match="does not stand there once: b = 2"):
+            without(text, "b = 2", "b = 3")
 
 
 def test_a_name_does_not_change_with_the_lines_above() -> None:
