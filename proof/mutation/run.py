@@ -1,6 +1,7 @@
 """A process that has everything loaded, and a child of it for each mistake."""
 
 import json
+import mmap
 import multiprocessing.connection
 import os
 import select
@@ -28,6 +29,8 @@ _PATIENCE, _TIMES = 3.0, 10.0
 waiting for a processor does not count, so that a busy machine is not taken for a mistake that was noticed."""
 _BUSY: Final = 20.0
 _FOLDER: Final = f"{'/dev/shm' if os.path.isdir('/dev/shm') else tempfile.gettempdir()}/postroad-mutation-{{}}"
+_RUNNING: Final = mmap.mmap(-1, 300)
+"""The test that a child is at: what one cannot tell that is ended in the middle of it."""
 _CHANGES_SCHEMA: Final = ("stores/migrations.py", "stores/adopt.py", "stores/tables.py")
 
 
@@ -44,7 +47,7 @@ class Verdict:
     status: str
     """killed, survived, or late: the mistake has to be there from the beginning."""
     by: str = ""
-    """The test that noticed; "time" when one did not come to its end, "import" when none could begin."""
+    """The test that noticed; after "time: " if it did not come to its end; "import" when none could begin."""
 
 
 class Warm:
@@ -184,6 +187,7 @@ def _first_failure(session: pytest.Session, job: Job) -> Verdict:
     chosen = [(items[test], seconds) for test, seconds in job.tests if test in items]
     session.config.pluginmanager.register(listener := _Listener())
     for place, (item, seconds) in enumerate(chosen):
+        _RUNNING[:] = item.nodeid.encode()[: len(_RUNNING)].ljust(len(_RUNNING))
         _end_after(_PATIENCE + _TIMES * seconds)
         following = chosen[place + 1][0] if place + 1 < len(chosen) else None
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
@@ -216,6 +220,7 @@ def _queued() -> float:
 
 def _in_child(work: Callable[[Callable[[Verdict], NoReturn]], None], job: Job, starting: float = 0.0) -> Verdict:
     reading, writing = os.pipe()
+    _RUNNING[:] = b" " * len(_RUNNING)
     child = os.fork()
     if child == 0:
         _work_and_exit(work, writing)
@@ -233,7 +238,9 @@ def _in_child(work: Callable[[Callable[[Verdict], NoReturn]], None], job: Job, s
         told = pipe.read()
     if told:
         return Verdict(**json.loads(told))
-    return Verdict("killed", "time" if os.WIFSIGNALED(status) else "crash")
+    if os.WIFSIGNALED(status):
+        return Verdict("killed", f"time: {_RUNNING[:].decode().strip()}")
+    return Verdict("killed", "crash")
 
 
 def _work_and_exit(work: Callable[[Callable[[Verdict], NoReturn]], None], writing: int) -> NoReturn:

@@ -16,7 +16,7 @@ from proof.mutation.guards import without
 from proof.mutation.mutants import GUARD, PACKAGES, Mutant, all_mutants, compiled, difference, of_text, statements
 from proof.mutation.plant import CannotExchange, exchange
 from proof.mutation.report import Results
-from proof.mutation.run import Job, Verdict, _in_child
+from proof.mutation.run import _RUNNING, Job, Verdict, _in_child
 from proof.mutation.select import Cover
 
 
@@ -233,6 +233,7 @@ def test_a_mistake_in_what_is_loaded_already_comes_too_late(box: ModuleType) -> 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # newer Pythons do not like forks beside threads
 def test_a_child_tells_its_verdict_and_one_that_hangs_has_noticed() -> None:
     def hang(tell: Callable[[Verdict], object]) -> None:
+        _RUNNING[:4] = b"this"
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, 0.01)
         signal.pause()
@@ -242,7 +243,7 @@ def test_a_child_tells_its_verdict_and_one_that_hangs_has_noticed() -> None:
 
     job = Job(None, [("a test", 1.0)])
     assert _in_child(lambda tell: tell(Verdict("survived")), job) == Verdict("survived")
-    assert _in_child(hang, job) == Verdict("killed", "time")
+    assert _in_child(hang, job) == Verdict("killed", "time: this")
     assert _in_child(crash, job) == Verdict("killed", "crash")
 
 
