@@ -111,6 +111,21 @@ async def test_each_statement_sees_what_was_committed_before_it_whatever_the_ser
     await other.aclose()
 
 
+@pytest.mark.parametrize("store_kind", ["mariadb"])
+async def test_each_statement_sees_what_was_committed_before_it_where_the_default_is_another(
+    store_kind: str, store: Store, store_url: str
+) -> None:
+    """Also because a look that finds nothing would else keep others from inserting until its commit."""
+    writer = Office(open_store(store_url))
+    count = store.fill("SELECT count(*) FROM {versions}")
+    async with store.transaction() as connection:
+        assert (await connection.exec_driver_sql(count)).scalar() == 0
+        await writer.post("a")
+        assert (await connection.exec_driver_sql(count)).scalar() == 1
+    writer.outbox.close()
+    await writer.store.aclose()
+
+
 def test_parameters_are_restyled_for_each_driver() -> None:
     sql = "SELECT ':no', :a, x LIKE '%', :b, :a -- :neither"
     assert queries.parameters(sql) == ("a", "b")

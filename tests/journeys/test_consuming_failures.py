@@ -14,6 +14,7 @@ from tests.support import consuming
 from tests.support.consuming import (
     GROUP,
     Broken,
+    NotedDelivery,
     OrderPlaced,
     bench,
     delayed,
@@ -38,6 +39,24 @@ async def test_a_failure_is_recorded_and_given_back_with_all_that_stood_behind_i
         record = await b.record(messages[1])
         assert (record.status, record.retry_count, record.message) == (Status.FAILED, 1, None)
         assert await b.inbox.find(GROUP, messages[2].id) is None
+
+
+@pytest.mark.parametrize(("attempts", "verdict"), [(3, "retry"), (1, "dead")])
+async def test_a_failure_is_recorded_before_its_verdict(database_url: str, attempts: int, verdict: str) -> None:
+    """A crash in between then costs a delivery, and not the count."""
+    message, seen = placed(), []
+
+    class Looking(NotedDelivery):
+        async def retry(self, after: float) -> None:
+            seen.append(("retry", (await b.record(message)).retry_count))
+
+        async def dead(self, reason: str) -> None:
+            seen.append(("dead", (await b.record(message)).retry_count))
+
+    async with bench(database_url) as b:
+        failing = subscriber(b, handlers(Broken({1: 1})), backoff=Backoff(attempts=attempts, base=60.0))
+        await failing.handle([Looking(message)])
+    assert seen == [(verdict, 1)]
 
 
 @pytest.mark.spec("P6")
