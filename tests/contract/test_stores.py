@@ -12,6 +12,7 @@ from sqlalchemy import text
 
 from postroad.errors import ConfigurationError, StoreBusy, StoreUnavailable
 from postroad.stores import STORES, Store, open_store, queries
+from postroad.stores.postgresql.driver import PostgreSQL
 from postroad.testing.faulty_store import FaultyStore
 from postroad.testing.office import Office, Posted, opened
 from postroad.testing.store_contract import StoreContract
@@ -92,6 +93,7 @@ async def test_each_statement_sees_what_was_committed_before_it_whatever_the_ser
     with psycopg.connect(fresh_postgresql_url, autocommit=True) as admin:
         admin.execute(f"ALTER DATABASE {name} SET default_transaction_isolation = 'repeatable read'")
     store, other = open_store(fresh_postgresql_url), open_store(fresh_postgresql_url)
+    assert isinstance(store, PostgreSQL)
     async with opened(store) as office:
         writer = Office(other)
         count = store.fill("SELECT count(*) FROM {versions}")
@@ -107,6 +109,9 @@ async def test_each_statement_sees_what_was_committed_before_it_whatever_the_ser
             await writer.post("a")
             office.outbox.add(session, Posted("a"))
         assert [row.version for row in await office.rows()] == [1, 2, 3]
+        # Statements that are transactions by themselves: under another level a mark would fail that had to wait.
+        asked = await store._autocommit.run("SELECT current_setting('transaction_isolation') AS level", {})
+        assert [row.level for row in asked.rows] == ["read committed"]
         writer.outbox.close()
     await other.aclose()
 
