@@ -258,7 +258,7 @@ def mutant(**changed: object) -> Mutant:
     return Mutant(**(values | changed))  # type: ignore[arg-type]
 
 
-def test_tests_that_ran_the_line_are_chosen_the_fastest_on_sqlite_first() -> None:
+def test_tests_that_ran_the_line_are_chosen_the_packages_own_and_the_fastest_on_sqlite_first() -> None:
     def ran(seconds: float, lines: list[int], *statements: str) -> dict[str, object]:
         return {"seconds": seconds, "lines": {"relay/some.py": lines}, "statements": list(statements)}
 
@@ -266,11 +266,13 @@ def test_tests_that_ran_the_line_are_chosen_the_fastest_on_sqlite_first() -> Non
         "slow[sqlite]": ran(2.0, [10]),
         "fast[postgresql]": ran(0.1, [11], "postgresql lease_free"),
         "fast[sqlite]": ran(0.5, [11], "sqlite lease_free"),
+        "contract/test_relay_order.py::slowest[sqlite]": ran(3.0, [10]),
         "elsewhere": ran(0.1, [12]),
     }
+    own = "contract/test_relay_order.py::slowest[sqlite]"
     cover = Cover({"files": {"tests/some.py": {"tests": tests}}, "loading": {"relay/some.py": [3]}})
-    assert cover.tests_for(mutant(), 60) == ["fast[sqlite]", "slow[sqlite]", "fast[postgresql]"]
-    assert cover.tests_for(mutant(), 1) == ["fast[sqlite]"]
+    assert cover.tests_for(mutant(), 60) == [own, "fast[sqlite]", "slow[sqlite]", "fast[postgresql]"]
+    assert cover.tests_for(mutant(), 4) == [own, "fast[sqlite]"]
     statement = mutant(file="stores/postgresql/relay.sql", function="lease_free")
     assert cover.tests_for(statement, 60) == ["fast[postgresql]"]
     assert not cover.is_loaded_with(mutant())
