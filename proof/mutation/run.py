@@ -28,6 +28,7 @@ _PATIENCE, _TIMES = 3.0, 10.0
 """How long a test may take: so many seconds more than so many times what it takes when all is well. What it spent in
 waiting for a processor does not count, so that a busy machine is not taken for a mistake that was noticed."""
 _BUSY: Final = 20.0
+_LATE: Final = 5.0
 _FOLDER: Final = f"{'/dev/shm' if os.path.isdir('/dev/shm') else tempfile.gettempdir()}/postroad-mutation-{{}}"
 _RUNNING: Final = mmap.mmap(-1, 300)
 """The test that a child is at: what one cannot tell that is ended in the middle of it."""
@@ -203,7 +204,9 @@ def _end_after(seconds: float) -> None:
 
     def look(*_: object) -> None:
         left = seconds - (time.monotonic() - begun) + (_queued() - queued)
-        if left > 0:
+        if left < -_LATE:  # the alarm itself came late: all of this was stopped for a while
+            _end_after(seconds)
+        elif left > 0:
             signal.setitimer(signal.ITIMER_REAL, left + 0.1)
         else:
             os.kill(os.getpid(), signal.SIGKILL)
