@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         mutants = sorted(random.Random(options.seed).sample(mutants, min(options.sample, len(mutants))), key=_place)
     if not (options.survivors or options.table):
         wanted = "survived" if options.again else ""
-        todo = [mutant for mutant in mutants if results.state(mutant) == wanted]
+        todo = [one for one in mutants if (results.hung(one) if options.hung else results.state(one) == wanted)]
         # Then what has been tried when it is stopped is a fair sample of the whole.
         random.Random(options.seed).shuffle(todo)
         pause = partial(_pause_while, options.pause_while)
@@ -62,6 +62,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--json", type=Path, default=_RESULTS, help="where results are kept, and gone on from")
     parser.add_argument("--quick", action="store_true", help="without recording which tests run on servers")
     parser.add_argument("--again", action="store_true", help="try those that survived once more, and nothing else")
+    parser.add_argument("--hung", action="store_true", help="try those once more that only a time limit noticed")
     parser.add_argument("--survivors", action="store_true", help="list them; try nothing")
     parser.add_argument("--table", action="store_true", help="print the scores; try nothing")
     parser.add_argument("--show", metavar="ID", help="print the difference that one mistake makes")

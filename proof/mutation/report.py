@@ -46,6 +46,11 @@ class Results:
         status = str(self.verdicts.get(mutant.id, {}).get("status", ""))
         return "explained" if status == "survived" and key_of(mutant) in self._reasons else status
 
+    def hung(self, mutant: Mutant) -> bool:
+        """Whether it was noticed only because a test did not come to its end."""
+        verdict = self.verdicts.get(mutant.id, {})
+        return bool(verdict) and str(verdict["by"]).startswith("time")
+
     def put(self, mutant: Mutant, status: str, by: str) -> None:
         self.verdicts[mutant.id] = {
             "file": mutant.file, "function": mutant.function, "line": mutant.first, "operator": mutant.operator,

@@ -286,12 +286,13 @@ def test_explained_survivors_do_not_count_and_results_are_gone_on_from(tmp_path:
     results = Results(file, {key_of(mutants[2]): "only slower"})
     for one, status in zip(mutants, ("killed", "survived", "survived", ""), strict=True):
         if status:
-            results.put(one, status, "")
+            results.put(one, status, "time: a test" if status == "killed" else "")
     score = results.score(mutants)
     assert (score.mutants, score.killed, score.explained, score.survived, score.percent) == (3, 1, 1, 1, 50.0)
     results.save(mutants)
     again = Results(file, {})
     assert [again.state(one) for one in mutants] == ["killed", "survived", "survived", ""]
+    assert [again.hung(one) for one in mutants] == [True, False, False, False]
 
 
 def test_each_explanation_is_about_a_mistake_that_can_be_made() -> None:
