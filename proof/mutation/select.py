@@ -32,6 +32,7 @@ TESTS: Final = (
     "tests/unit/test_relay*.py",
     "tests/unit/test_inbox*.py",
     "tests/unit/test_stores*.py",
+    "tests/unit/test_subscriber*.py",
     "tests/unit/test_open_store.py",
     "tests/unit/test_sqlite_errors.py",
     "tests/unit/test_naming.py",
@@ -40,7 +41,7 @@ TESTS: Final = (
 OPTIONS: Final = ("-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "timeout=0")
 _SERVERS: Final = {"postgresql": "postgresql", "mysql": "mariadb"}
 _NAMED: Final = {"subscriber": "consuming"}
-"""What tests call a package, if not by its name."""
+"""What tests call a package, if not only by its name."""
 _WHERE: Final = ("here", "on servers")
 _TOGETHER: Final = 8
 _AT_ONCE: Final = 600.0
@@ -83,7 +84,8 @@ class Cover:
 
     def _rank(self, mutant: Mutant, test: str) -> tuple[bool, bool, float]:
         foreign = any(name in test for store, name in _SERVERS.items() if f"/{store}/" not in mutant.file)
-        own = f"/test_{_NAMED.get(mutant.package, mutant.package)}" in test
+        names = {mutant.package, _NAMED.get(mutant.package, mutant.package)}
+        own = any(f"/test_{name}" in test for name in names)
         return foreign, not own, self.seconds(test)
 
     def _running(self, mutant: Mutant) -> list[str]:

@@ -65,7 +65,7 @@ async def test_each_refusal_waits_as_its_preset_says_and_then_parks(
     assert (row.state, row.attempts) == ("FAILED", len(expected) + 1)
     await office.make_due()
     assert await relay.run_once() == 0
-    assert relay.statistics.parked == 1
+    assert (relay.statistics.refused, relay.statistics.parked) == (len(expected) + 1, 1)
 
 
 @pytest.mark.spec("P12")

@@ -83,16 +83,17 @@ async def test_a_failed_batch_is_repeated_one_by_one(database_url: str) -> None:
         assert (await b.record(messages[1])).retry_count == 1
 
 
-async def test_events_that_share_a_commit_are_handled_in_turn(database_url: str) -> None:
+@pytest.mark.parametrize(("every", "expected"), [(1, 6), (2, 3), (4, 2)])
+async def test_events_that_share_a_commit_are_handled_in_turn(database_url: str, every: int, expected: int) -> None:
     async with bench(database_url) as b:
         handler = Turns()
-        at_work = subscriber(b, batches(handler, commit_every=4))
+        at_work = subscriber(b, batches(handler, commit_every=every))
         await at_work.handle([])
         commits = count_commits(b)
         verdicts = await deliver(at_work, [placed(n) for n in range(1, 7)])
         assert handler.calls == [[n] for n in range(1, 7)]
         assert verdicts == [("ack", n) for n in range(1, 7)]
-        assert len(commits) == 2
+        assert len(commits) == expected
 
 
 async def test_a_failure_among_events_that_share_a_commit_costs_the_others_nothing(database_url: str) -> None:
