@@ -270,6 +270,16 @@ async def test_a_head_that_waits_holds_back_its_key_also_behind_what_was_sent(of
     assert [(one.message.aggregate_id, one.message.version) for run in look.runs for one in run] == [("d", 2)]
 
 
+async def test_keys_that_are_sent_do_not_hide_the_one_behind_them(office: Office) -> None:
+    """A look that counted them would end among them, behind a head that is parked, again and again."""
+    await office.post(*"abcdz")
+    await office.run("UPDATE {delivery} SET {shard} = 0")
+    await office.run("UPDATE {delivery} SET {state} = 'SENT' WHERE {ordering_key} < 'parcel/z'")
+    await office.run("UPDATE {delivery} SET {state} = 'FAILED' WHERE {ordering_key} = 'parcel/a'")
+    look = await DueReader(office.store, office.table, batch=2).read({0: 1})
+    assert [one.message.aggregate_id for run in look.runs for one in run] == ["z"]
+
+
 async def test_only_rows_of_others_that_are_unsent_are_sorted_in_the_oldest_first(office: Office) -> None:
     await office.post(*"aabcd")
     change = "UPDATE {delivery} SET {shard} = NULL WHERE {ordering_key} <> 'parcel/b'"
