@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 from postroad import message
 from postroad.relay import leases, wakeup
+from proof.simulator import greenlets
 from proof.simulator.coverage import Coverage
 from proof.simulator.database import SHARDS, Database
 from proof.simulator.rabbitmq import simulated_wires
@@ -66,7 +67,7 @@ def garbage_kept() -> Iterator[None]:
 
 @contextmanager
 def simulator(store: str = "sqlite") -> Iterator[Simulator]:
-    with other_figures(), simulated_wires(), garbage_kept(), database(store) as made:
+    with other_figures(), simulated_wires(), garbage_kept(), greenlets.used_again(), database(store) as made:
         yield Simulator(made)
 
 

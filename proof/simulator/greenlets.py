@@ -1,0 +1,64 @@
+"""SQLAlchemy's greenlets, used again: a session needs half a dozen, and the stack of each is a trip to the kernel."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from greenlet import GreenletExit, getcurrent, greenlet  # type: ignore[import-untyped]
+from sqlalchemy.ext.asyncio import engine, session
+
+
+class _Worker(greenlet):  # type: ignore[misc]
+    """Runs one function after the other; to its parent it hands what they await, and at last nothing."""
+
+    __sqlalchemy_greenlet_provider__ = True
+    """By which SQLAlchemy knows where it may wait."""
+
+    result: Any = None
+    error: BaseException | None = None
+    busy = False
+
+    def run(self, work: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+        while True:
+            try:
+                self.result = work(*arguments, **options)
+            except GreenletExit:
+                raise  # nobody will ever come back to it
+            except BaseException as error:
+                self.error = error
+            self.busy = False
+            del work, arguments, options  # others may hope for their end
+            work, arguments, options = self.parent.switch(None)
+
+
+_idle: list[_Worker] = []
+
+
+async def _spawn(work: Callable[..., Any], *arguments: Any, _require_await: bool = False, **options: Any) -> Any:
+    """As `greenlet_spawn` does it."""
+    worker = _idle.pop() if _idle else _Worker()
+    worker.busy = True
+    worker.gr_context = getcurrent().gr_context
+    awaited = worker.switch(work, arguments, options)
+    while worker.busy:
+        try:
+            value = await awaited
+        except BaseException as error:
+            awaited = worker.throw(error)
+        else:
+            awaited = worker.switch(value)
+    result, failure = worker.result, worker.error
+    worker.result = worker.error = None
+    _idle.append(worker)
+    if failure is not None:
+        raise failure
+    return result
+
+
+@contextmanager
+def used_again() -> Iterator[None]:
+    with ExitStack() as stack:
+        for module in (engine, session):
+            stack.enter_context(patch.object(module, "greenlet_spawn", _spawn))
+        yield
