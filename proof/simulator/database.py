@@ -117,21 +117,18 @@ class Server(ABC):
 
     def __init__(self, world: "World") -> None:
         self.world = world
-        self.gone = asyncio.Event()
+        self.away = False
+        self._gone = asyncio.Event()
         self.links: dict[Link, None] = {}
         self.watchers: set[tuple[Process, Callable[[], None]]] = set()
         self._telling = False
 
-    @property
-    def away(self) -> bool:
-        return self.gone.is_set()
-
-    @away.setter
-    def away(self, away: bool) -> None:
+    def be_away(self, away: bool) -> None:
+        self.away = away
         if away:
-            self.gone.set()
+            self._gone.set()
         else:
-            self.gone.clear()
+            self._gone.clear()
 
     def is_locked(self) -> bool:
         """Whether nobody could write just now."""
@@ -143,7 +140,7 @@ class Server(ABC):
         assert process is not None
         self.watchers.add((process, wake))
         try:
-            await self.gone.wait()
+            await self._gone.wait()
         finally:
             self.watchers.discard((process, wake))
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, NoReturn
 
-from proof.simulator.time import LoopClock, make_way, others_wait
+from proof.simulator.time import LoopClock, make_way, others_wait, pass_time
 
 _FEW = 32
 _LAST_WORDS = 0.01
@@ -55,12 +55,13 @@ class Process:
         """Before anything that others could see: takes its time, and never happens in a dead process."""
         # Making way where nobody waits would only cost time.
         if seconds:
-            await asyncio.sleep(seconds)
+            await pass_time(seconds)
         elif others_wait():
             await make_way()
-        while self.alive and (frozen := self.frozen_for()):
-            await self.clock.sleep(frozen)
-        self.require_life()
+        while self._frozen_until and self.alive and (frozen := self.frozen_for()):
+            await pass_time(frozen)
+        if not self.alive:
+            raise asyncio.CancelledError
 
     def require_life(self) -> None:
         if not self.alive:
@@ -102,10 +103,8 @@ class Process:
         return [task for task in self._tasks if not task.done()]
 
 
-def belonging(loop: asyncio.AbstractEventLoop, work: Any, context: Context | None = None) -> "asyncio.Task[Any]":
-    """A task factory: each task belongs to the process that started it, and ends with it."""
-    task = asyncio.Task(work, loop=loop, context=context)
+def adopt(task: "asyncio.Task[Any]", context: Context | None) -> None:
+    """Each task belongs to the process that started it, and ends with it."""
     process = context.get(current) if context is not None else current.get()
     if process is not None:
         process.adopt(task)
-    return task

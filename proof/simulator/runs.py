@@ -1,5 +1,6 @@
 """Running seeds: what can be made once and used for all of them is."""
 
+import asyncio
 import gc
 import os
 import tempfile
@@ -7,6 +8,7 @@ from collections.abc import Container, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from unittest.mock import patch
+from weakref import WeakSet
 
 from postroad import message
 from postroad.relay import leases, wakeup
@@ -66,8 +68,23 @@ def garbage_kept() -> Iterator[None]:
 
 
 @contextmanager
+def unlisted_tasks() -> Iterator[None]:
+    """Nobody asks for all tasks here, and to keep a weak list of them takes asyncio as long as to start them."""
+    # Whatever is added, `id` takes it, and keeps nothing.
+    with patch.object(getattr(asyncio.tasks, "_all_tasks", WeakSet()), "add", id):
+        yield
+
+
+@contextmanager
 def simulator(store: str = "sqlite") -> Iterator[Simulator]:
-    with other_figures(), simulated_wires(), garbage_kept(), greenlets.used_again(), database(store) as made:
+    with (
+        other_figures(),
+        simulated_wires(),
+        garbage_kept(),
+        greenlets.used_again(),
+        database(store) as made,
+        unlisted_tasks(),
+    ):
         yield Simulator(made)
 
 

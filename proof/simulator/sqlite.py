@@ -5,7 +5,7 @@ import sqlite3
 from collections import deque, namedtuple
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 
 _MANY = 1_000
+_PLAIN = frozenset({str, int, float, bool, bytes, type(None)})
+"""What the driver takes as it is."""
+_row_types: dict[str, Any] = {}
+"""By statement."""
 
 
 class SQLiteFile(Database):
@@ -279,7 +283,8 @@ class SimulatedSQLite(driver.SQLite):
     async def execute(
         self, connection: Any, statement: str, /, outbox: OutboxTable | None = None, **values: Any
     ) -> Result:
-        sql, adapted = self.sql(statement, outbox), {name: self.adapt(value) for name, value in values.items()}
+        sql = self.sql(statement, outbox)
+        adapted = {name: value if type(value) in _PLAIN else self.adapt(value) for name, value in values.items()}
         link = connection if isinstance(connection, Connection) else _beneath(connection)
         try:
             fetched = await link.statement(sql, lambda: link.run(sql, adapted), statement)
@@ -289,7 +294,7 @@ class SimulatedSQLite(driver.SQLite):
             # SQLAlchemy has to know, and says it in its own words.
             await greenlet_spawn(connection.sync_connection._handle_dbapi_exception, error, sql, adapted, None, None)
             raise
-        return Result(_named(fetched), fetched.rowcount)
+        return Result(_named(sql, fetched), fetched.rowcount)
 
     def list_in(self, values: list[Any]) -> object:
         # Hundreds of shards, the same ones each time.
@@ -384,16 +389,13 @@ def _beneath(connection: AsyncConnection) -> Connection:
     return link
 
 
-def _named(fetched: Fetched) -> list[Any]:
+def _named(sql: str, fetched: Fetched) -> list[Any]:
     if not fetched.rows:
         return []
-    row = _row_type(tuple(column[0] for column in fetched.description))
+    row = _row_types.get(sql)
+    if row is None:
+        row = _row_types[sql] = namedtuple("Row", [column[0] for column in fetched.description])
     return [tuple.__new__(row, values) for values in fetched.rows]
-
-
-@cache
-def _row_type(names: tuple[str, ...]) -> Any:
-    return namedtuple("Row", names)
 
 
 def _open_store() -> SimulatedSQLite:

@@ -2,7 +2,7 @@
 
 import asyncio
 import heapq
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextvars import Context, copy_context
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final, TypeVar
 
 T = TypeVar("T")
 
+_NAME: Final = "simulated"
 BEGINNING: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -38,14 +39,25 @@ class VirtualLoop(asyncio.BaseEventLoop):
     running: ClassVar["VirtualLoop"]
     """The latest: there is one at a time, and asyncio asks the operating system who we are before it tells."""
 
-    def __init__(self) -> None:
+    def __init__(self, adopt: Callable[["asyncio.Task[Any]", Context | None], None]) -> None:
+        """`adopt`: who is told of each new task and its context."""
         VirtualLoop.running = self
+        self.adopt = adopt
         self._elapsed = 0.0
         self._numbers = count()
         super().__init__()
 
+    get_debug = staticmethod(bool)
+    """No. Every future asks."""
+
     def time(self) -> float:
         return self._elapsed
+
+    def create_task(self, work: Any, *, name: object = None, context: Context | None = None) -> Any:
+        # With a name, because asyncio would make one up.
+        task: asyncio.Task[Any] = asyncio.Task(work, loop=self, name=_NAME, context=context)
+        self.adopt(task, context)
+        return task
 
     def others_wait(self) -> bool:
         return bool(self._ready) or bool(self._scheduled and self._scheduled[0][0] <= self._elapsed)
@@ -73,7 +85,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 return
 
     def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> Any:  # type: ignore[override]
-        call = _Call((callback, args, copy_context() if context is None else context))
+        if context is not None:
+            # Steps of tasks and answers to futures, which are never called off.
+            self._ready.append((callback, args, context))
+            return None
+        call = _Call((callback, args, copy_context()))
         self._ready.append(call)
         return call
 
@@ -102,6 +118,24 @@ def make_way() -> Generator[None, None, None]:
     yield
 
 
+def _ring(alarm: "asyncio.Future[None]") -> None:
+    if not alarm.done():
+        alarm.set_result(None)
+
+
+async def pass_time(seconds: float) -> None:
+    """As `asyncio.sleep`, in fewer steps."""
+    if seconds <= 0:
+        return await make_way()
+    loop = VirtualLoop.running
+    alarm: asyncio.Future[None] = asyncio.Future(loop=loop)
+    call = loop.call_at(loop._elapsed + seconds, _ring, alarm)
+    try:
+        await alarm
+    finally:
+        call.cancel()
+
+
 class LoopClock:
     """The clock of one machine, which may be wrong; or, without skew, that of the database and the broker."""
 
@@ -115,7 +149,7 @@ class LoopClock:
         return VirtualLoop.running._elapsed
 
     async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+        await pass_time(seconds)
 
     async def wait_for(self, awaitable: Awaitable[T], timeout: float) -> T:
         """As `asyncio.timeout` does it, in fewer steps."""

@@ -27,9 +27,9 @@ from proof.simulator.coverage import Coverage
 from proof.simulator.database import Database
 from proof.simulator.faults import DIRECTED, RABBIT_WORLD, WORLD, Fates
 from proof.simulator.ledger import violations
-from proof.simulator.process import Process, belonging
+from proof.simulator.process import Process, adopt
 from proof.simulator.rabbitmq import RabbitPost
-from proof.simulator.time import LoopClock, VirtualLoop
+from proof.simulator.time import LoopClock, VirtualLoop, pass_time
 from proof.simulator.visitors import Stranger, Visitor, also_handle, tidy, without_thread
 from proof.simulator.workload import Writer, handlers
 
@@ -150,8 +150,7 @@ class World:
 
     def run(self) -> Outcome:
         outcome = Outcome(self.seed)
-        loop = VirtualLoop()
-        loop.set_task_factory(belonging)
+        loop = VirtualLoop(adopt)
         loop.set_exception_handler(lambda loop, context: None)
         try:
             loop.run_until_complete(self._run(outcome))
@@ -209,7 +208,8 @@ class World:
     async def _calm(self, outcome: Outcome) -> None:
         """Nothing goes wrong any more: all that was written must come to its end."""
         self.fates.calm = True
-        self._server.away = self.post.away = False
+        self._server.be_away(False)
+        self.post.away = False
         if isinstance(self.post, RabbitPost):
             self.post.server.short_of_memory = False
         self.tell("world", "calm")
@@ -219,7 +219,7 @@ class World:
             if loop.time() > deadline:
                 outcome.violations.append(f"lost: long after the last fault there is still {left}")
                 return
-            await asyncio.sleep(_CALM_LOOK)
+            await pass_time(_CALM_LOOK)
 
     async def _unfinished(self) -> str:
         if not self.writer.finished:
@@ -290,7 +290,7 @@ class World:
             self._database.forget(store)
         if killed:
             self.tell(process.name, "was killed")
-            await asyncio.sleep(self.random.random())
+            await pass_time(self.random.random())
         return killed
 
     async def _serve(self, process: Process, store: Store) -> None:
@@ -341,22 +341,22 @@ class World:
 
     async def _weather(self) -> None:
         while not self.fates.calm:
-            await asyncio.sleep(0.2 + self.random.random() * 0.7)
+            await pass_time(0.2 + self.random.random() * 0.7)
             fault = self.fates.draw(WORLD if isinstance(self.post, Post) else RABBIT_WORLD)
             if fault:
                 self.tell("world", f"✗ {fault}")
             if fault == "broker away":
                 self.post.away = True
-                await asyncio.sleep(self.random.random() * 2)
+                await pass_time(self.random.random() * 2)
                 self.post.away = False
             elif isinstance(self.post, RabbitPost) and fault == "broker short of memory":
                 self.post.server.short_of_memory = True
-                await asyncio.sleep(self.random.random() * 2)
+                await pass_time(self.random.random() * 2)
                 self.post.server.short_of_memory = False
             elif fault == "database away":
-                self._server.away = True
-                await asyncio.sleep(self.random.random() * 2)
-                self._server.away = False
+                self._server.be_away(True)
+                await pass_time(self.random.random() * 2)
+                self._server.be_away(False)
             elif fault == "stopped":
                 # As SIGTERM asks for: what is in hand is finished, the rest goes back.
                 if self._stops:
