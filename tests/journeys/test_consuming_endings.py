@@ -5,6 +5,7 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from postroad.testing.office import RecordingBroker
 from tests.support.consuming import NotedDelivery, OrderPlaced, bench, handlers, placed, subscriber
 from tests.support.outbox import until
 
@@ -57,7 +58,7 @@ async def test_a_handler_that_ran_out_of_time_has_ended_before_the_receiver_is_c
         async def aclose(self) -> None:
             steps.append("closed")
 
-    class Broker:
+    class Broker(RecordingBroker):
         async def subscribe(self, subscription: str, flow: object) -> Receiver:
             return Receiver()
 
