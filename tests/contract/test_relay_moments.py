@@ -9,7 +9,7 @@ from postroad.brokers.base import Refused
 from postroad.errors import StoreUnavailable
 from postroad.message import SHARDS
 from postroad.relay import Relay
-from postroad.testing import VirtualClock
+from postroad.testing import FaultyBroker, VirtualClock
 from postroad.testing.faulty_store import FaultyStore
 from postroad.testing.office import Office, RecordingBroker
 from tests.support.outbox import until
@@ -88,6 +88,18 @@ async def test_what_was_read_under_an_earlier_lease_is_not_settled_under_the_nex
     await relay.carrier.mark([] if refusals else run, [(run[0], refusal) for refusal in refusals])
     assert await office.states() == ["NEW"]
     assert relay.leases.epochs == {}
+
+
+@pytest.mark.parametrize("end", ["refused", "parked"])
+async def test_a_relay_that_settled_all_it_read_has_no_doubts(office: Office, end: str) -> None:
+    office.clock = VirtualClock()
+    await office.post("a")
+    if end == "parked":
+        await office.run("UPDATE {outbox} SET {attributes} = 'not json'")
+    relay = office.relay(FaultyBroker(office.broker, refuse=lambda message: "no"))
+    assert await relay.run_once() == 1
+    assert len(relay.leases.epochs) == SHARDS
+    assert not relay.leases.due()
 
 
 async def test_shards_are_given_back_only_when_nothing_is_on_its_way(office: Office) -> None:
