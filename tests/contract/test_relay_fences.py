@@ -297,3 +297,33 @@ async def test_the_keys_that_are_due_share_a_look(office: Office, keys: str, eac
     await office.run("UPDATE {delivery} SET {shard} = 0")
     look = await DueReader(office.store, office.table, batch=10).read({0: 1})
     assert [[one.message.version for one in run] for run in look.runs] == [list(range(1, each + 1))] * len(keys)
+
+
+async def test_a_look_begins_with_the_shard_after_the_one_it_ended_in(office: Office) -> None:
+    """Else many keys of one shard would be served before the first of the next."""
+    await office.post(*"aabbzz")
+    await office.run("UPDATE {delivery} SET {shard} = 0")
+    await office.run("UPDATE {delivery} SET {shard} = 1 WHERE {ordering_key} = 'parcel/z'")
+    reader = DueReader(office.store, office.table, batch=2)
+    reader._run.now = 2
+    seen = [[run[0].message.aggregate_id for run in (await reader.read({0: 1, 1: 1})).runs] for _ in range(3)]
+    assert seen == [["a"], ["z"], ["b"]]
+
+
+@pytest.mark.parametrize("runs", [True, False])
+async def test_it_reads_on_in_a_key_only_for_a_broker_that_takes_runs(office: Office, runs: bool) -> None:
+    await office.post(*"aaaabbbb")
+    await office.run("UPDATE {delivery} SET {shard} = 0")
+    reader = DueReader(office.store, office.table, batch=2, runs=runs)
+    lengths = set()
+    for _ in range(3):
+        assert await reader.read({0: 1})
+        lengths.add(reader._run.now)
+    assert (max(lengths) > 1) is runs
+
+
+async def test_a_row_without_a_schema_version_is_of_the_first(office: Office) -> None:
+    await office.post("a")
+    await office.run("UPDATE {outbox} SET {schema_version} = 0")
+    await office.carry()
+    assert [message.schema_version for message in office.broker.sent] == [1]
