@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 LETTERS, MANY_LETTERS = 6, 16
 """That the program hands to its bus."""
+_PACE, _CALM_PACE = 0.9, 0.2
 _OUTBOXES = (DEFAULT_OUTBOX,)
 _KEPT = ConsumeOptions(lock_ttl=2.0, base_backoff=0.2, max_backoff=2.0, keep_message=True)
 _PATIENT = ConsumeOptions(lock_ttl=2.0, base_backoff=0.2, wait_if_in_progress=True, wait_max=1.0)
@@ -136,9 +137,9 @@ class Visitor:
         acts: list[Callable[[], Awaitable[object]]] = [
             lambda: self._hand_over(bus),
             scheduler.run_once,
-            lambda: self._look(store, inbox),
         ]
         odd: list[Callable[[], Awaitable[object]]] = [
+            lambda: self._look(store, inbox),
             lambda: self._decide(store, inbox),
             lambda: self._meddle(process, inbox),
             lambda: self._meddle(process, inbox),
@@ -148,8 +149,10 @@ class Visitor:
             lambda: self._lend_a_hand(process, inbox),
         ]
         while True:
-            await process.clock.sleep(self._random.random() * 0.9)
-            act = self._random.choice(acts if self._world.fates.calm else [*acts, *odd])
+            calm = self._world.fates.calm
+            # In the end all wait for what it has to hand over: there is nothing left to be seen while they do.
+            await process.clock.sleep(self._random.random() * (_CALM_PACE if calm else _PACE))
+            act = self._random.choice(acts if calm else [*acts, *odd])
             try:
                 await act()
             except (PostroadError, SQLAlchemyError, TimeoutError):
