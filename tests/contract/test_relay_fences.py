@@ -327,3 +327,11 @@ async def test_a_row_without_a_schema_version_is_of_the_first(office: Office) ->
     await office.run("UPDATE {outbox} SET {schema_version} = 0")
     await office.carry()
     assert [message.schema_version for message in office.broker.sent] == [1]
+
+
+async def test_an_attribute_that_is_no_text_is_parked_and_never_reaches_the_broker(office: Office) -> None:
+    await office.post("a")
+    await office.run("UPDATE {outbox} SET {attributes} = :odd", odd='{"user_id": 5}')
+    await office.carry()
+    assert await office.states() == ["FAILED"]
+    assert office.broker.sent == []
