@@ -40,8 +40,8 @@ TESTS: Final = (
 """Not those that only start other processes: a mistake is planted in this one."""
 OPTIONS: Final = ("-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "timeout=0")
 _SERVERS: Final = {"postgresql": "postgresql", "mysql": "mariadb"}
-_NAMED: Final = {"subscriber": "consuming"}
-"""What tests call a package, if not only by its name."""
+_NAMED: Final = {"subscriber": "consuming", "relay": "adopt"}
+"""What tests call a package, or a part of it, besides its name."""
 _WHERE: Final = ("here", "on servers")
 _TOGETHER: Final = 8
 _AT_ONCE: Final = 600.0
