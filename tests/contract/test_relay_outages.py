@@ -159,3 +159,21 @@ async def test_one_event_goes_ahead_however_many_its_key_has(office: Office) -> 
     clock.shift(FIRST_PAUSE)
     assert (await relay.run_once(), office.broker.versions("a")) == (1, [1])
     assert (await relay.run_once(), office.broker.versions("a")) == (2, [1, 2, 3])
+
+
+async def test_a_refusal_shows_too_that_the_broker_is_back(office: Office) -> None:
+    office.clock = clock = VirtualClock()
+    await office.post("a")
+    broker = FaultyBroker(office.broker, refuse=lambda message: "no")
+    broker.down = True
+    relay = office.relay(broker)
+    assert await relay.run_once() == 0
+    assert relay.breaker.open_destinations == [TOPIC]
+    broker.down = False
+    clock.shift(60)
+    assert await relay.run_once() == 1
+    assert relay.breaker.open_destinations == []
+    broker.refuse = lambda message: None
+    await office.make_due()
+    assert await relay.run_once() == 1
+    assert (relay.statistics.refused, relay.statistics.sent) == (1, 1)
