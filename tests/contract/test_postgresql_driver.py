@@ -14,6 +14,7 @@ from sqlalchemy.exc import DBAPIError
 from postroad.errors import SchemaMissing, StoreBusy, StoreError, StoreUnavailable
 from postroad.inbox import Inbox
 from postroad.inbox.transaction import handling
+from postroad.retry import Retry
 from postroad.stores import Store, open_store
 from postroad.stores.migrations import migrate
 from postroad.stores.postgresql.notify import connect_args
@@ -217,6 +218,16 @@ async def test_claims_go_on_after_the_driver_has_let_the_server_forget_what_was_
     await claim(store)
     assert ours(admin) == 1
     assert admin.execute("SELECT COUNT(*) FROM postroad_inbox").fetchall() == [(1,)]
+    await store.aclose()
+
+
+async def test_a_claim_is_written_in_the_encoding_of_its_connection(url: str) -> None:
+    """Else it would not find the earlier event of its key, which waits, and go first."""
+    store = open_store(f"{url}?client_encoding=latin1")
+    inbox, first, second = Inbox(store), placed(1, "Zoë"), placed(2, "Zoë")
+    await inbox.mark_failed("g", first, RuntimeError(), Retry(60.0))
+    async with handling(store) as (_, connection):
+        assert not await inbox.claim(connection, "g", [second])
     await store.aclose()
 
 

@@ -4,7 +4,10 @@ import asyncio
 import logging
 
 import pytest
+from sqlalchemy import insert, text
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import Session
 
 from postroad.errors import BusinessError
 from postroad.inbox import Status
@@ -20,6 +23,7 @@ from tests.support.consuming import (
     delayed,
     deliver,
     effect,
+    effects,
     handlers,
     placed,
     subscriber,
@@ -153,6 +157,56 @@ async def test_a_holder_that_lost_its_lease_gives_the_delivery_back(fresh_postgr
         [(verdict, _, _)] = await deliver(subscriber(b, handlers(slow)), [message])
         assert verdict == "retry"
         assert await b.effects() == []
+
+
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize("then_fails", [False, True])
+async def test_a_handler_cannot_commit_and_so_leaves_no_half_of_its_effect(
+    database_url: str, plain: bool, then_fails: bool
+) -> None:
+    """The record would be kept with it, and the rest never tried again."""
+    async with bench(database_url) as b:
+
+        async def commit(event: OrderPlaced, session: AsyncSession) -> None:
+            await effect(session, "half")
+            await session.commit()
+            if then_fails:
+                raise RuntimeError("too late")
+
+        def commit_plainly(event: OrderPlaced, session: Session) -> None:
+            session.execute(insert(effects).values(what="half"))
+            session.commit()
+
+        message = placed()
+        [(verdict, _, _)] = await deliver(subscriber(b, handlers(commit_plainly if plain else commit)), [message])
+        assert verdict == "retry"
+        assert await b.effects() == []
+        record = await b.record(message)
+        assert record.status is not Status.SUCCEEDED
+        assert "Leave commit and rollback to Postroad" in str(record.error_msg)
+
+
+async def test_an_error_of_the_database_that_a_handler_has_swallowed_is_no_success(database_url: str) -> None:
+    """PostgreSQL gives up the whole transaction, and takes its commit without a word; the others go on."""
+    async with bench(database_url) as b:
+
+        async def swallow(event: OrderPlaced, session: AsyncSession) -> None:
+            await effect(session, "first")
+            try:
+                await session.execute(text("INSERT INTO effect (nothing_of_that_name) VALUES (1)"))
+            except SQLAlchemyError:
+                pass
+
+        message = placed()
+        [(verdict, *_)] = await deliver(subscriber(b, handlers(swallow)), [message])
+        record = await b.record(message)
+        if b.store.dialect == "postgresql":
+            assert verdict == "retry"
+            assert "begin_nested" in str(record.error_msg)
+            assert await b.effects() == []
+        else:
+            assert (verdict, record.status) == ("ack", Status.SUCCEEDED)
+            assert await b.effects() == ["first"]
 
 
 async def test_a_handler_that_rolls_back_is_not_acknowledged(database_url: str) -> None:

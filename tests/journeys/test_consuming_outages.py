@@ -84,6 +84,16 @@ async def test_what_waits_unrecorded_waits_no_longer_than_the_broker_keeps_its_p
             assert 0 < wait < 0.02
 
 
+async def test_what_waits_for_an_earlier_event_of_its_key_keeps_its_place_too(sqlite_url: str) -> None:
+    """It has no record of its own, and would not hold back the next of its key."""
+    async with bench(sqlite_url) as b:
+        await b.inbox.mark_failed(GROUP, placed(1), RuntimeError(), Retry(60.0))
+        broker = RecordingBroker()
+        broker.features = replace(broker.features, keeps_place=1.0)
+        [(verdict, wait, _)] = await deliver(subscriber(b, handlers(), broker=broker), [placed(2)])
+        assert (verdict, wait) == ("retry", 0.9)
+
+
 async def test_an_outage_while_a_failure_is_recorded_burns_no_attempt(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Final
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
@@ -11,29 +12,42 @@ from sqlalchemy.orm import Session, SessionTransaction
 from postroad.errors import ConfigurationError, StoreBusy, StoreError, StoreUnavailable
 from postroad.stores.base import Store
 
+_NOT_THE_HANDLERS: Final = (
+    "The handler ended the transaction it was given. Leave commit and rollback to Postroad; "
+    "raise an error to roll back."
+)
+
 
 @asynccontextmanager
 async def handling(store: Store) -> AsyncIterator[tuple[AsyncSession, AsyncConnection]]:
     """A session whose transaction commits at the end, and its connection. Only outages become StoreErrors."""
-    session = store.session()
+    session = AsyncSession(store.engine, expire_on_commit=False, sync_session_class=_Handlers)
     try:
         with store.translating():
             # Now, not at the first statement: SQLite's write lock then covers the whole handler.
-            transaction, connection = await session.run_sync(_begin)
-        proxy = AsyncConnection(store.engine, connection)
+            transaction, begun = await session.run_sync(_begin)
+        connection = AsyncConnection(store.engine, begun)
         try:
-            with store.keeping_others_out(proxy):
-                yield session, proxy
+            with store.keeping_others_out(connection):
+                yield session, connection
             _check_still_open(session, transaction)
+            _check_not_rolled_back(store, connection)
             await session.run_sync(_commit)
         except SQLAlchemyError as error:
             if outage := _outage(store, error):
                 raise outage from error
             raise
     finally:
-        if session.in_transaction():
+        if session.in_transaction():  # else it holds no connection
             async with session:
                 pass  # its end rolls back, whoever cancels us meanwhile
+
+
+class _Handlers(Session):
+    """What a handler commits would keep the event's record, and half of its effect."""
+
+    def commit(self) -> None:
+        raise ConfigurationError(_NOT_THE_HANDLERS)
 
 
 # Each in one go: every step of an AsyncSession costs a switch of its own, together more than the statements.
@@ -44,16 +58,22 @@ def _begin(session: Session) -> tuple[SessionTransaction, Connection]:
 
 
 def _commit(session: Session) -> None:
-    session.commit()
+    Session.commit(session)
     session.close()
 
 
 def _check_still_open(session: AsyncSession, transaction: SessionTransaction) -> None:
     if session.sync_session.get_transaction() is not transaction or not transaction.is_active:
         # Going on would acknowledge an event whose effect, and record, may have been rolled back.
+        raise ConfigurationError(_NOT_THE_HANDLERS)
+
+
+def _check_not_rolled_back(store: Store, connection: AsyncConnection) -> None:
+    if store.is_rolled_back(connection):
+        # PostgreSQL answers COMMIT with ROLLBACK then, and no error: the event would be acknowledged and lost.
         raise ConfigurationError(
-            "The handler ended the transaction it was given. Leave commit and rollback to Postroad; "
-            "raise an error to roll back."
+            "A statement of the handler failed, and with it the whole transaction, but the handler went on. "
+            "Put what may fail into `async with session.begin_nested():`, or let the error pass."
         )
 
 

@@ -162,6 +162,10 @@ class Store:
         transaction in there and writes is told so, because he would wait for himself."""
         return nullcontext()
 
+    def is_rolled_back(self, connection: AsyncConnection) -> bool:
+        """Whether the server has given up the transaction: a commit would be taken without a word, and keep nothing."""
+        return False
+
     async def has_table(self, connection: AsyncConnection, name: str) -> bool:
         schema, _, table = name.rpartition(".")
         return await connection.run_sync(lambda sync: inspect(sync).has_table(table, schema=schema or None))

@@ -191,8 +191,9 @@ class Handling:
             case AcquireState.CONFLICT:
                 await self._contradicted(item, acquired)
             case AcquireState.IN_PROGRESS:
-                # Never acknowledged: the attempt that is under way may still fail.
-                return await self.give_back(item, acquired.wait or RECHECK)
+                # Never acknowledged: the attempt that is under way may still fail. And if it is an earlier event of its
+                # key that waits, this one has no record of its own.
+                return await self.give_back(item, min(acquired.wait or RECHECK, self.longest_unrecorded))
             case AcquireState.ACQUIRED | AcquireState.RETRYABLE_FAILED:
                 return await self._again(item, acquired)
         return None

@@ -3,13 +3,14 @@
 psycopg sends BEGIN by itself and waits for the answer. Its pipelines would save that, but take longer than they save.
 """
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import psycopg
-from psycopg import pq
+from psycopg import generators, pq
+from psycopg.abc import PQGen
 from psycopg.errors import InvalidSqlStatementName, error_from_result
 from psycopg.waiting import Ready, Wait
 from sqlalchemy.exc import DBAPIError
@@ -25,8 +26,10 @@ _prepared: WeakKeyDictionary[Connection, dict[str, bytes]] = WeakKeyDictionary()
 
 async def begin_and_change(connection: Connection, sql: str, values: Mapping[str, str | None]) -> int:
     """On an idle connection: begins a transaction with a statement that returns no rows; how many it has changed."""
-    given = [None if (value := values[parameter]) is None else value.encode() for parameter in parameters(sql)]
+    encoding = connection.info.encoding  # not everybody's is UTF-8, and the other statements use it too
     try:
+        texts = [values[parameter] for parameter in parameters(sql)]
+        given = [None if text is None else text.encode(encoding) for text in texts]
         try:
             return await _begin_and_change(connection, sql, given)
         except InvalidSqlStatementName:
@@ -41,41 +44,42 @@ async def begin_and_change(connection: Connection, sql: str, values: Mapping[str
 async def _begin_and_change(connection: Connection, sql: str, given: Sequence[bytes | None]) -> int:
     known = _prepared.setdefault(connection, {})
     name = known.get(sql) or b"postroad_%d" % len(known)
-    pgconn = connection.pgconn
+    pgconn, sent = connection.pgconn, 2
     pgconn.enter_pipeline_mode()
-    pgconn.send_query_params(_BEGIN, None)
-    if sql not in known:
-        pgconn.send_prepare(name, _numbered(sql))
-    pgconn.send_query_prepared(name, given)
-    pgconn.pipeline_sync()
-    *before, changed = await connection.wait(_results(pgconn))
+    try:
+        pgconn.send_query_params(_BEGIN, None)
+        if sql not in known:
+            pgconn.send_prepare(name, _numbered(sql))
+            sent += 1
+        pgconn.send_query_prepared(name, given)
+        pgconn.pipeline_sync()
+        *before, changed = await connection.wait(_answers(pgconn, sent))
+        pgconn.exit_pipeline_mode()
+    except BaseException:
+        pgconn.finish()  # with answers still under way it is of no use to anybody
+        raise
     for result in before:
-        _check(result)
+        _check(result, connection)
     known[sql] = name  # also if it fails now: what is prepared outlives a roll-back
-    _check(changed)
+    _check(changed, connection)
     return changed.command_tuples or 0
 
 
-def _results(pgconn: pq.abc.PGconn) -> Generator[Wait, Ready | int, Sequence[pq.abc.PGresult]]:
-    """What the commands that were sent have led to, in their order."""
+def _answers(pgconn: pq.abc.PGconn, sent: int) -> PQGen[list[pq.abc.PGresult]]:
+    """One for each command that was sent, in their order. Counted: a broken connection has none for ever."""
     while pgconn.flush():
-        if (yield Wait.RW) & Ready.R:
+        ready = yield Wait.RW  # None if we are cancelled here: psycopg then cancels there, and goes on with us
+        if ready and ready & Ready.R:
             pgconn.consume_input()
-    results = []
-    while True:
-        while pgconn.is_busy():
-            if (yield Wait.R):
-                pgconn.consume_input()
-        result = pgconn.get_result()
-        if result is None:
-            continue  # the end of one command's
-        if result.status == pq.ExecStatus.PIPELINE_SYNC:
-            break
-        results.append(result)
-    pgconn.exit_pipeline_mode()
-    return results
+    answers: list[pq.abc.PGresult] = []
+    for _ in range(sent):
+        answers += yield from generators.fetch_many(pgconn)
+    yield from generators.fetch_many(pgconn)  # that they are all
+    if len(answers) < sent:
+        raise psycopg.OperationalError("the connection is lost")
+    return answers
 
 
-def _check(result: pq.abc.PGresult) -> None:
+def _check(result: pq.abc.PGresult, connection: Connection) -> None:
     if result.status != pq.ExecStatus.COMMAND_OK:
-        raise error_from_result(result)
+        raise error_from_result(result, encoding=connection.info.encoding)

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import event
 from sqlalchemy.engine import URL
@@ -17,9 +17,7 @@ from postroad.stores.tables import OutboxTable, Syntax
 if TYPE_CHECKING:
     from postroad.stores.postgresql.direct import Autocommit
 
-_IDLE: Final = 0  # PQTRANS_IDLE of libpq
-_FIRST: Final = frozenset({"inbox_claim"})
-"""With what nearly every transaction of a consumer begins. It is given texts, and returns no rows."""
+_IDLE, _IN_ERROR = 0, 3  # PQTRANS_IDLE and PQTRANS_INERROR of libpq
 
 
 class PostgreSQL(Store):
@@ -66,7 +64,8 @@ class PostgreSQL(Store):
         assert connection.sync_connection is not None  # there is one while it is open
         driver: Any = connection.sync_connection.connection.driver_connection
         try:
-            if statement in _FIRST and driver.pgconn.transaction_status == _IDLE:
+            if statement == "inbox_claim" and driver.pgconn.transaction_status == _IDLE:
+                # With it nearly every transaction of a consumer begins. It is given texts, and returns no rows.
                 return Result((), await self._begin_with(driver, self.sql(statement), values))
             return await execute(driver, self.sql(statement, outbox), self._adapted(values))
         except BaseException as error:
@@ -78,6 +77,11 @@ class PostgreSQL(Store):
             if driver.closed or not isinstance(error, Exception):
                 await connection.invalidate()
             raise
+
+    def is_rolled_back(self, connection: AsyncConnection) -> bool:
+        assert connection.sync_connection is not None  # there is one while it is open
+        driver: Any = connection.sync_connection.connection.driver_connection
+        return bool(driver.pgconn.transaction_status == _IN_ERROR)
 
     async def _begin_with(self, driver: Any, sql: str, values: Mapping[str, str]) -> int:
         from postroad.stores.postgresql.beginning import begin_and_change  # needs the driver
