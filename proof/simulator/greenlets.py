@@ -1,5 +1,6 @@
 """SQLAlchemy's greenlets, used again: a session needs half a dozen, and the stack of each is a trip to the kernel."""
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -32,12 +33,20 @@ class _Worker(greenlet):  # type: ignore[misc]
             work, arguments, options = self.parent.switch(None)
 
 
-_idle: list[_Worker] = []
+class _Idle(threading.local):
+    """A greenlet can only be switched to in its own thread."""
+
+    def __init__(self) -> None:
+        self.workers: list[_Worker] = []
+
+
+_idle = _Idle()
 
 
 async def _spawn(work: Callable[..., Any], *arguments: Any, _require_await: bool = False, **options: Any) -> Any:
     """As `greenlet_spawn` does it."""
-    worker = _idle.pop() if _idle else _Worker()
+    idle = _idle.workers
+    worker = idle.pop() if idle else _Worker()
     worker.busy = True
     worker.gr_context = getcurrent().gr_context
     awaited = worker.switch(work, arguments, options)
@@ -50,7 +59,7 @@ async def _spawn(work: Callable[..., Any], *arguments: Any, _require_await: bool
             awaited = worker.switch(value)
     result, failure = worker.result, worker.error
     worker.result = worker.error = None
-    _idle.append(worker)
+    idle.append(worker)
     if failure is not None:
         raise failure
     return result

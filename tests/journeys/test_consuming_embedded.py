@@ -217,6 +217,7 @@ class Unsteady:
 
     def __init__(self, broker: Broker, away: int = 2) -> None:
         self._broker, self._away, self.asked = broker, away, 0
+        self.features = broker.features
 
     async def subscribe(self, name: str, flow: Flow) -> Any:
         self.asked += 1
