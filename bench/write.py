@@ -68,8 +68,8 @@ async def measure(scale: Scale, server: str) -> list[Figure]:
         ("write, an order of three lines", order, without, Target(0.80)),
         ("write, an order of one line", partial(_psycopg, _place(1)), without, None),
         ("write, an order, in a pipeline", partial(order, pipeline=True), without, None),
-        ("write, an order, asyncpg", _asyncpg, without, None),
-        ("write, an order, SQLAlchemy session", _sqlalchemy, without, None),
+        ("write, an order, asyncpg", _asyncpg, without, Target(0.80)),
+        ("write, an order, SQLAlchemy session", _sqlalchemy, without, Target(0.80)),
         ("write, a single INSERT", alone, without, None),
         ("write, a single INSERT, against an outbox by hand", alone, by_hand, None),
     )
