@@ -12,7 +12,7 @@ from rich.console import Console
 
 from proof.chaos.brokers import WIRES, Wire
 from proof.chaos.campaign import STORES, NotAtRest, Result, campaign
-from proof.chaos.plan import LONG, SHORT, Plan, Tally
+from proof.chaos.plan import LONG, SCORECARD, SHORT, Plan, Tally
 from proof.chaos.report import progress_line, record, table
 
 
@@ -43,7 +43,20 @@ def main(
         console.print(crash, markup=False, highlight=False)
     if json_file:
         record(json_file, seed, long, results)
-    sys.exit(0 if all(result.passed for result in results) else 1)
+    short = _short_of_the_scorecard(results) if long and not (stores or brokers) else []
+    for figure in short:
+        console.print(f"[red]in all too little was done: {figure}[/red]")
+    sys.exit(0 if all(result.passed for result in results) and not short else 1)
+
+
+def _short_of_the_scorecard(results: list[Result]) -> list[str]:
+    done = {
+        "events": sum(result.events for result in results),
+        "kills": sum(result.tally.kills for result in results),
+        "stalls": sum(result.tally.stalls for result in results),
+        "cuts": sum(result.tally.cuts + result.tally.broker_cuts for result in results),
+    }
+    return [f"{name} {done[name]:,} < {least:,}" for name, least in SCORECARD.items() if done[name] < least]
 
 
 def _run(console: Console, store: str, wire: Wire, plan: Plan, seed: int) -> Result:

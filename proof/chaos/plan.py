@@ -81,6 +81,10 @@ class Minimum:
         return tuple(f"{name} {count} < {least[name]}" for name, count in (done | cut).items() if count < least[name])
 
 
+SCORECARD: Final = {"events": 100_000, "kills": 300, "stalls": 100, "cuts": 2_000}
+"""What the long campaign over all stores and brokers must come to, in all."""
+
+
 @dataclass(frozen=True)
 class Plan:
     seconds: float
