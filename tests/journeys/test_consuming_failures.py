@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from contextlib import suppress
 
 import pytest
 from sqlalchemy import insert, text
@@ -16,6 +17,7 @@ from postroad.retry import Backoff, Retry
 from tests.support import consuming
 from tests.support.consuming import (
     GROUP,
+    Bench,
     Broken,
     NotedDelivery,
     OrderPlaced,
@@ -207,6 +209,42 @@ async def test_an_error_of_the_database_that_a_handler_has_swallowed_is_no_succe
         else:
             assert (verdict, record.status) == ("ack", Status.SUCCEEDED)
             assert await b.effects() == ["first"]
+
+
+async def test_what_follows_a_swallowed_error_that_ended_the_transaction_is_not_kept(database_url: str) -> None:
+    """Half of an effect without the event's record: it would be lost, or happen once and a half."""
+    async with bench(database_url) as b:
+
+        async def swallow(event: OrderPlaced, session: AsyncSession) -> None:
+            await effect(session, "before")
+            with suppress(SQLAlchemyError):
+                await _lose_transaction(b, session)
+            with suppress(SQLAlchemyError):
+                await effect(session, "after")
+
+        message = placed()
+        [(verdict, *_)] = await deliver(subscriber(b, handlers(swallow)), [message])
+        assert verdict == "retry"
+        record = await b.record(message)
+        assert record.status is not Status.SUCCEEDED
+        assert "the whole transaction" in str(record.error_msg)
+        assert await b.effects() == []
+
+
+async def _lose_transaction(b: Bench, session: AsyncSession) -> None:
+    if b.store.dialect != "mysql":
+        ignored = " OR ROLLBACK" if b.store.dialect == "sqlite" else ""
+        await session.execute(text(f"INSERT{ignored} INTO effect (what) VALUES ('before')"))
+        return
+    # A deadlock, in which the server gives up whoever has changed less.
+    async with b.store.engine.begin() as other:
+        await other.execute(insert(effects), [{"what": f"other {n}"} for n in range(50)])
+        waits = asyncio.create_task(other.execute(insert(effects).values(what="before")))
+        try:
+            await session.execute(insert(effects).values(what="other 1"))
+        finally:
+            await waits
+            await other.rollback()
 
 
 async def test_a_handler_that_rolls_back_is_not_acknowledged(database_url: str) -> None:

@@ -70,10 +70,11 @@ def _check_still_open(session: AsyncSession, transaction: SessionTransaction) ->
 
 def _check_not_rolled_back(store: Store, connection: AsyncConnection) -> None:
     if store.is_rolled_back(connection):
-        # PostgreSQL answers COMMIT with ROLLBACK then, and no error: the event would be acknowledged and lost.
+        # PostgreSQL answers COMMIT with ROLLBACK then, and no error: the event would be acknowledged and lost. A
+        # deadlock on MySQL would cost what came before it, the event's record included.
         raise ConfigurationError(
             "A statement of the handler failed, and with it the whole transaction, but the handler went on. "
-            "Put what may fail into `async with session.begin_nested():`, or let the error pass."
+            "Let the error pass; on PostgreSQL, what may fail goes into `async with session.begin_nested():`."
         )
 
 

@@ -11,8 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import TextClause, inspect, text
-from sqlalchemy.engine import URL
+from sqlalchemy import TextClause, event, inspect, text
+from sqlalchemy.engine import URL, ExceptionContext
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as NoFreeConnection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
@@ -72,6 +72,7 @@ class Store:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sql: dict[tuple[str, OutboxTable | None], str] = {}
         self._texts: dict[tuple[str, OutboxTable | None], TextClause] = {}
+        event.listen(engine.sync_engine, "handle_error", self._end_what_has_ended)
 
     @property
     def engine(self) -> AsyncEngine:
@@ -163,8 +164,19 @@ class Store:
         return nullcontext()
 
     def is_rolled_back(self, connection: AsyncConnection) -> bool:
-        """Whether the server has given up the transaction: a commit would be taken without a word, and keep nothing."""
+        """Whether the database has given up the transaction: a commit would be taken silently, and keep nothing."""
+        return connection.invalidated
+
+    def ends_transaction(self, context: ExceptionContext) -> bool:
+        """Whether the database has rolled back with this error, unasked, and would begin anew with what follows."""
         return False
+
+    def _end_what_has_ended(self, context: ExceptionContext) -> None:
+        if self.ends_transaction(context):
+            # As if the connection were lost: whoever swallows the error can do no more in a transaction of which he
+            # would keep the second half.
+            context.is_disconnect = True
+            context.invalidate_pool_on_disconnect = False
 
     async def has_table(self, connection: AsyncConnection, name: str) -> bool:
         schema, _, table = name.rpartition(".")

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy.engine import URL
+from sqlalchemy.engine import URL, ExceptionContext
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from postroad.clock import Clock
@@ -69,6 +69,10 @@ class MySQL(Store):
     def code_of(self, error: BaseException) -> str:
         arguments = (getattr(error, "orig", None) or error).args
         return str(arguments[0]) if arguments else ""
+
+    def ends_transaction(self, context: ExceptionContext) -> bool:
+        # A deadlock, or no room for more locks. Who has waited too long for one (1205) loses that statement only.
+        return self.code_of(context.original_exception) in {"1206", "1213"}
 
     def is_disconnect(self, error: Exception) -> bool:
         return super().is_disconnect(error) or self.code_of(error) in {"2002", "2003", "2006", "2013", "1053"}

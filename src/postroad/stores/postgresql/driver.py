@@ -79,6 +79,8 @@ class PostgreSQL(Store):
             raise
 
     def is_rolled_back(self, connection: AsyncConnection) -> bool:
+        if super().is_rolled_back(connection):
+            return True
         assert connection.sync_connection is not None  # there is one while it is open
         driver: Any = connection.sync_connection.connection.driver_connection
         return bool(driver.pgconn.transaction_status == _IN_ERROR)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import event
-from sqlalchemy.engine import URL
+from sqlalchemy.engine import URL, ExceptionContext
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from postroad.clock import Clock
@@ -134,6 +134,14 @@ class SQLite(Store):
             return "no such table"
         # SQLITE_IOERR_WRITE and thirty others are an SQLITE_IOERR: the first two words tell the kind.
         return "_".join(str(getattr(origin, "sqlite_errorname", "")).split("_")[:2])
+
+    def ends_transaction(self, context: ExceptionContext) -> bool:
+        # A full disk may do it, or OR ROLLBACK in a statement.
+        connection = context.connection
+        if connection is None or connection.invalidated or str(context.statement).startswith("BEGIN"):
+            return False
+        driver: Any = connection.connection.driver_connection
+        return not driver.in_transaction
 
     def is_disconnect(self, error: Exception) -> bool:
         return self.code_of(error) in {"SQLITE_CANTOPEN", "SQLITE_IOERR", "SQLITE_FULL"}
