@@ -11,7 +11,7 @@ import pytest
 from postroad.errors import StoreBusy, StoreError
 from postroad.stores import Store, open_store
 from postroad.stores.migrations import migrate
-from postroad.stores.sqlite import driver
+from postroad.stores.sqlite import driver, patience
 from postroad.stores.tables import DEFAULT_OUTBOX
 
 
@@ -71,3 +71,33 @@ async def test_a_file_that_is_no_database_says_so(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="file is not a database"):
         await look(store)
     await store.aclose()
+
+
+async def test_who_waits_for_the_write_lock_asks_again_within_milliseconds_however_long_it_takes(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite's own naps grow to a tenth of a second, in which others take the lock again and again."""
+    naps: list[float] = []
+    enough, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def nap(seconds: float) -> None:
+        naps.append(seconds)
+        if len(naps) == 200:
+            loop.call_soon_threadsafe(enough.set)
+
+    monkeypatch.setattr(patience.time, "sleep", nap)
+    async with store.transaction():
+        waiting = [
+            asyncio.create_task(store.change("inbox_prune", older_than=1.0, limit=1)),
+            asyncio.create_task(_write(store)),
+        ]
+        await enough.wait()
+        assert not any(task.done() for task in waiting)
+    await asyncio.gather(*waiting)
+    assert max(naps) < 0.01
+
+
+async def _write(store: Store) -> None:
+    async with store.transaction() as connection:
+        # What else must wait, for a file that is being recovered, say, still does.
+        assert (await connection.exec_driver_sql("PRAGMA busy_timeout")).scalar() == driver._PATIENCE * 1_000

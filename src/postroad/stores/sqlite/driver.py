@@ -19,6 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from postroad.clock import Clock
 from postroad.stores.base import Result, Store
 from postroad.stores.sqlite.direct import Direct
+from postroad.stores.sqlite.patience import WRITE, PatientConnection
 from postroad.stores.sqlite.writer import begin_transactions, writing
 from postroad.stores.tables import OutboxTable, Syntax
 
@@ -88,10 +89,10 @@ class SQLite(Store):
     @cached_property
     def _writer(self) -> Direct:
         # Of its own: it may wait for the lock of a handler that waits for something to be read.
-        return Direct(self._connect, "BEGIN IMMEDIATE")
+        return Direct(self._connect, WRITE)
 
     def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(str(self.url.database), timeout=_PATIENCE, check_same_thread=False)
+        connection = PatientConnection(str(self.url.database), timeout=_PATIENCE, check_same_thread=False)
         try:
             _prepare(connection, self.pragmas, self.clock)
         except BaseException:
@@ -155,7 +156,7 @@ def open(url: URL, clock: Clock) -> Store:
         url = url.set(database=str(Path(folder) / "memory.db"))
     engine = create_async_engine(
         url.set(drivername="sqlite+aiosqlite"),
-        connect_args={"timeout": _PATIENCE},
+        connect_args={"timeout": _PATIENCE, "factory": PatientConnection},
         pool_size=10,
         max_overflow=20,
     )

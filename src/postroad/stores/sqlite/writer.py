@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Engine, event
 from sqlalchemy.engine import ExceptionContext
 
 from postroad.errors import SecondWriter
+from postroad.stores.sqlite.patience import WRITE
 
 _LIMITED: Final = "postroad_reads_only"
 _holding: ContextVar[tuple[tuple[Path, Connection], ...]] = ContextVar("postroad_sqlite_writers", default=())
@@ -36,7 +37,7 @@ def begin_transactions(engine: Engine, file: Path) -> None:
         if inside or _LIMITED in connection.info:
             _limit(connection, inside)
         # IMMEDIATE: a read that turns into a write fails at once, whatever the timeout, if another wrote.
-        connection.exec_driver_sql("BEGIN" if read_only or inside else "BEGIN IMMEDIATE")
+        connection.exec_driver_sql("BEGIN" if read_only or inside else WRITE)
 
     @event.listens_for(engine, "handle_error")
     def explain(context: ExceptionContext) -> None:
