@@ -8,7 +8,7 @@ from uuid import UUID
 
 import psycopg
 import pytest
-from sqlalchemy import text
+from sqlalchemy import make_url, text
 
 from postroad.errors import ConfigurationError, StoreBusy, StoreUnavailable
 from postroad.stores import STORES, Store, open_store, queries
@@ -70,6 +70,20 @@ def test_a_database_that_is_away_is_unavailable(store_kind: str) -> None:
 
     with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1:1/nothing cannot be reached"):
         asyncio.run(ask())
+
+
+@pytest.mark.parametrize("store_kind", ["postgresql", "mariadb"])
+@pytest.mark.parametrize(
+    "wrong", [{"database": "nowhere"}, {"username": "nobody", "password": "wrong"}], ids=lambda wrong: next(iter(wrong))
+)
+async def test_a_server_that_turns_us_away_is_told_from_one_that_is_away(
+    database_url: str, wrong: dict[str, str]
+) -> None:
+    store = open_store(make_url(database_url).set(**wrong).render_as_string(hide_password=False))
+    with pytest.raises(StoreUnavailable, match="turns us away .* Check user, password and database") as raised:
+        await store.read("migrations_applied")
+    await store.aclose()
+    assert "wrong" not in str(raised.value)
 
 
 async def test_when_every_connection_is_in_use_the_store_is_busy_and_not_broken(store: Store) -> None:

@@ -3,8 +3,6 @@
 import asyncio
 from typing import Final
 
-from sqlalchemy.exc import DBAPIError
-
 from postroad.brokers.base import Broker, Topology
 from postroad.errors import BrokerUnavailable, StoreUnavailable
 from postroad.stores import Store
@@ -17,11 +15,6 @@ async def require_database(store: Store) -> None:
     try:
         async with asyncio.timeout(PATIENCE), store.reading() as connection:
             await connection.exec_driver_sql("SELECT 1")
-    except DBAPIError as error:
-        raise StoreUnavailable(
-            f"{store.address} refused the connection ({str(error.orig).strip().partition(chr(10))[0]}). "
-            "Check user, password and database in its URL."
-        ) from error
     except TimeoutError:
         raise StoreUnavailable(
             f"The database at {store.host} did not answer within {PATIENCE:g} s. "

@@ -22,6 +22,7 @@ from postroad.errors import SchemaMissing, StoreBusy, StoreError, StoreUnavailab
 from postroad.stores import queries
 from postroad.stores.tables import OutboxTable, Syntax, outbox_names
 
+_CHECK_URL: Final = "Check user, password and database in its URL."
 MIGRATE: Final = "Run: postroad db migrate (in Python: await road.migrate())"
 
 TABLES = {
@@ -250,6 +251,8 @@ class Store:
             return self.tables_missing()
         if code in self.busy_codes:
             return StoreBusy(f"{self.address} was busy (code {code}); nothing was stored. Repeat the transaction.")
+        if self.turns_away(error):
+            return StoreUnavailable(f"{self.address} turns us away ({_cause(error)}). {_CHECK_URL}")
         if self.is_disconnect(error):
             return StoreUnavailable(f"{self.address} cannot be reached ({_cause(error)}). {self.unreachable_cure}")
         return error
@@ -273,6 +276,10 @@ class Store:
     def is_version_conflict(self, error: BaseException) -> bool:
         """Whether this is the add routine's refusal of a version that the aggregate has already reached."""
         return "postroad: version conflict" in str(error)
+
+    def turns_away(self, error: Exception) -> bool:
+        """Whether the server is there, but not for this database, user or password."""
+        return False
 
     def is_disconnect(self, error: Exception) -> bool:
         return isinstance(error, DBAPIError) and error.connection_invalidated

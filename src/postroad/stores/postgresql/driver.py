@@ -108,6 +108,11 @@ class PostgreSQL(Store):
         # relay sends several with every read.
         return "{" + ",".join(map(_element, values)) + "}"
 
+    def turns_away(self, error: Exception) -> bool:
+        # Of a connection that never was there is no code, only what the server said.
+        said = str(error)
+        return "FATAL" in said and any(part in said for part in ("does not exist", "authentication failed", "pg_hba"))
+
     def notifier(self, channel: str, sender: str) -> Notifier:
         from postroad.stores.postgresql.notify import PostgreSQLNotifier  # needs the driver
 
