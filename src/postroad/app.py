@@ -101,7 +101,7 @@ class Postroad:
         event: object,
         *,
         version: int | None = None,
-        idempotency_key: str | None = None,
+        idempotency_key: str | UUID | None = None,
         correlation_id: str | UUID | None = None,
         delay: float | timedelta | None = None,
         tenant: str | None = None,

@@ -80,7 +80,7 @@ async def test_a_server_that_turns_us_away_is_told_from_one_that_is_away(
     database_url: str, wrong: dict[str, str]
 ) -> None:
     store = open_store(make_url(database_url).set(**wrong).render_as_string(hide_password=False))
-    with pytest.raises(StoreUnavailable, match="turns us away .* Check user, password and database") as raised:
+    with pytest.raises(StoreUnavailable, match=r"turns us away .* Check user, password and database") as raised:
         await store.read("migrations_applied")
     await store.aclose()
     assert "wrong" not in str(raised.value)

@@ -10,7 +10,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
-from postroad.errors import BusinessError
+from postroad.errors import BusinessError, ConfigurationError
 from postroad.inbox import Status
 from postroad.inbox.record import unpack
 from postroad.retry import Backoff, Retry
@@ -161,10 +161,10 @@ async def test_a_holder_that_lost_its_lease_gives_the_delivery_back(fresh_postgr
         assert await b.effects() == []
 
 
-@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize("through", ["session", "plain session", "connection"])
 @pytest.mark.parametrize("then_fails", [False, True])
 async def test_a_handler_cannot_commit_and_so_leaves_no_half_of_its_effect(
-    database_url: str, plain: bool, then_fails: bool
+    database_url: str, through: str, then_fails: bool
 ) -> None:
     """The record would be kept with it, and the rest never tried again."""
     async with bench(database_url) as b:
@@ -179,8 +179,17 @@ async def test_a_handler_cannot_commit_and_so_leaves_no_half_of_its_effect(
             session.execute(insert(effects).values(what="half"))
             session.commit()
 
+        async def commit_on_the_connection(event: OrderPlaced, session: AsyncSession) -> None:
+            await effect(session, "half")
+            try:
+                await (await session.connection()).commit()
+            except ConfigurationError:
+                if not then_fails:  # nor can it go on as if nothing had happened
+                    raise
+
+        handler = {"session": commit, "plain session": commit_plainly, "connection": commit_on_the_connection}[through]
         message = placed()
-        [(verdict, _, _)] = await deliver(subscriber(b, handlers(commit_plainly if plain else commit)), [message])
+        [(verdict, _, _)] = await deliver(subscriber(b, handlers(handler)), [message])
         assert verdict == "retry"
         assert await b.effects() == []
         record = await b.record(message)

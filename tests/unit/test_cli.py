@@ -162,6 +162,7 @@ def test_outbox_retry_and_skip(library: Library) -> None:
     assert "will be tried again" in library("outbox", "retry", str(a), "--reason", "mended")
     assert "postroad outbox skip" in library("outbox", "show", str(b))
     assert "is skipped" in library("outbox", "skip", str(b), "--reason", "lost")
+    assert [one["id"] for one in library.json("outbox", "list", "--state", "parked")] == [str(c)]
     assert library.json("outbox", "retry", "--all-parked") == {"retried": [str(c)]}
     states = {one["id"]: one["state"] for one in library.json("outbox", "list")}
     assert states == {str(a): "NEW", str(b): "SKIPPED", str(c): "NEW"}

@@ -17,8 +17,8 @@ from postroad.testing.office import Posted
     ("option", "value", "rule"),
     [
         ("idempotency_key", "\ud800", "surrogate"),
-        ("idempotency_key", 5, "is int, not text"),
-        ("idempotency_key", b"", "is bytes, not text"),
+        ("idempotency_key", 5, "is int, not text or UUID"),
+        ("idempotency_key", b"", "is bytes, not text or UUID"),
         ("idempotency_key", "", "must not be empty"),
         ("headers", {1: "x"}, "a name of type int"),
         ("headers", {None: "x"}, "a name of type NoneType"),

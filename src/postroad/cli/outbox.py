@@ -1,5 +1,6 @@
 """outbox: the events on their way out."""
 
+from typing import Final
 from uuid import UUID
 
 import click
@@ -15,8 +16,12 @@ def outbox() -> None:
     """The events on their way out: look at them, free a parked key."""
 
 
+_PARKED: Final = "PARKED"
+"""What `status` calls the state FAILED."""
+
+
 @outbox.command("list")
-@click.option("--state", type=click.Choice(operations.STATES, case_sensitive=False), default=None)
+@click.option("--state", type=click.Choice((*operations.STATES, _PARKED), case_sensitive=False), default=None)
 @click.option("--type", "type_", default="", help="Only this event type.")
 @click.option("--key", default="", help="Only this aggregate: its id, or type and id as in order/42.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
@@ -29,11 +34,17 @@ async def list_(
 
     \b
     Examples:
-      postroad outbox list --state failed
+      postroad outbox list --state parked
       postroad outbox list --key order/42 --json
     """
     found = await operations.outbox_page(
-        site.store, site.outboxes, state=state or "", type=type_, key=key, limit=limit, after=after
+        site.store,
+        site.outboxes,
+        state="FAILED" if state == _PARKED else state or "",
+        type=type_,
+        key=key,
+        limit=limit,
+        after=after,
     )
     if out.as_json:
         out.data(found)

@@ -3,8 +3,9 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
+from weakref import WeakSet
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Engine, event
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session, SessionTransaction
@@ -27,11 +28,13 @@ async def handling(store: Store) -> AsyncIterator[tuple[AsyncSession, AsyncConne
             # Now, not at the first statement: SQLite's write lock then covers the whole handler.
             transaction, begun = await session.run_sync(_begin)
         connection = AsyncConnection(store.engine, begun)
+        _not_to_commit.add(begun)
         try:
             with store.keeping_others_out(connection):
                 yield session, connection
-            _check_still_open(session, transaction)
+            _check_still_open(session, transaction, begun)
             _check_not_rolled_back(store, connection)
+            _not_to_commit.discard(begun)
             await session.run_sync(_commit)
         except SQLAlchemyError as error:
             if outage := _outage(store, error):
@@ -50,6 +53,18 @@ class _Handlers(Session):
         raise ConfigurationError(_NOT_THE_HANDLERS)
 
 
+_not_to_commit: WeakSet[Connection] = WeakSet()
+"""Connections that a handler uses now: its session leads to one, which has a `commit` of its own."""
+
+
+# For every engine, once: listening on each connection would cost more than the commit itself.
+@event.listens_for(Engine, "commit")
+def _commit_on_the_connection(connection: Connection) -> None:
+    if connection in _not_to_commit:
+        connection.connection.rollback()  # SQLAlchemy takes the transaction for ended now, whatever is raised here
+        raise ConfigurationError(_NOT_THE_HANDLERS)
+
+
 # Each in one go: every step of an AsyncSession costs a switch of its own, together more than the statements.
 
 
@@ -62,8 +77,9 @@ def _commit(session: Session) -> None:
     session.close()
 
 
-def _check_still_open(session: AsyncSession, transaction: SessionTransaction) -> None:
-    if session.sync_session.get_transaction() is not transaction or not transaction.is_active:
+def _check_still_open(session: AsyncSession, transaction: SessionTransaction, connection: Connection) -> None:
+    unchanged = session.sync_session.get_transaction() is transaction and transaction.is_active
+    if not (unchanged and connection.in_transaction()):
         # Going on would acknowledge an event whose effect, and record, may have been rolled back.
         raise ConfigurationError(_NOT_THE_HANDLERS)
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final
+from uuid import UUID
 
 from postroad.errors import InvalidPayload
 from postroad.events import EventType
@@ -19,11 +20,13 @@ def checked_version(kind: EventType, version: int | None) -> int | None:
     return version
 
 
-def checked_key(kind: EventType, key: str | None) -> str | None:
+def checked_key(kind: EventType, key: str | UUID | None) -> str | None:
     if key is None:
         return None
+    if isinstance(key, UUID):
+        return str(key)
     if not isinstance(key, str):
-        raise InvalidPayload(kind.name, "idempotency_key", f"is {type(key).__name__}, not text")
+        raise InvalidPayload(kind.name, "idempotency_key", f"is {type(key).__name__}, not text or UUID")
     if not key:
         raise InvalidPayload(kind.name, "idempotency_key", "must not be empty; leave it out for none")
     try:

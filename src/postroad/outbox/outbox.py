@@ -88,7 +88,7 @@ class Outbox:
         event: object,
         *,
         version: int | None = None,
-        idempotency_key: str | None = None,
+        idempotency_key: str | UUID | None = None,
         correlation_id: str | UUID | None = None,
         delay: float | timedelta | None = None,
         tenant: str | None = None,

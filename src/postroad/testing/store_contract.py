@@ -94,8 +94,9 @@ class StoreContract:
         assert [row.version for row in await office.rows()] == [7]
 
     async def test_an_idempotency_key_writes_once(self, office: Office) -> None:
-        (first,) = await office.post("a", idempotency_key="order 7")
-        (second,) = await office.post("a", idempotency_key="order 7")
+        operation = UUID(int=7)
+        (first,) = await office.post("a", idempotency_key=operation)
+        (second,) = await office.post("a", idempotency_key=str(operation))
         assert first.id == second.id
         await office.post("a")
         assert [row.version for row in await office.rows()] == [1, 2]
