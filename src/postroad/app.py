@@ -107,11 +107,13 @@ class Postroad:
         tenant: str | None = None,
         headers: Mapping[str, str] | None = None,
         user_id: str | UUID | None = None,
+        also: Sequence[object] = (),
     ) -> Added:
         """Write the event in the target's open transaction. Never commits; raises when no transaction is open.
 
         `target` is a SQLAlchemy Session, AsyncSession, Connection or AsyncConnection, or a psycopg, asyncpg, PyMySQL
         or sqlite3 connection. Await the result when a plain connection (not a session) is asynchronous.
+        `also` is the same fact in other schema versions, for consumers that do not know this one.
         """
         if is_declared(type(target)):
             raise ConfigurationError(
@@ -127,6 +129,7 @@ class Postroad:
             tenant=tenant,
             headers=headers,
             user_id=user_id,
+            also=also,
         )
 
     def on(self, event_class: type, *, group: str, batch: int | None = None, commit_every: int = 1) -> Callable[[F], F]:
