@@ -5,7 +5,7 @@ ARGS ?=
 memory := $(shell [ "$$(df -Pm /dev/shm 2>/dev/null | awk 'NR == 2 {print $$4}')" -gt 1000 ] 2>/dev/null && echo /dev/shm)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo marketplace marketplace-servers test check bench model simulate mutation chaos requirements services-up services-down clean
+.PHONY: help setup demo marketplace marketplace-servers test check bench model simulate mutation chaos requirements protos services-up services-down clean
 
 help: ## this list
 	@awk -F ':.*## ' -v bold="$$([ -t 1 ] && tput bold 2>/dev/null)" -v plain="$$([ -t 1 ] && tput sgr0 2>/dev/null)" \
@@ -51,6 +51,9 @@ chaos: setup ## real processes, killed, frozen and cut off; ARGS=--long for minu
 
 requirements: setup ## which requirements the last tests proved
 	@$(python) scripts/requirements.py $(ARGS)
+
+protos: setup ## the Python code of the examples' .proto files
+	@scripts/protos
 
 # A service that cannot be had is no reason to stop: its tests are skipped, and say why.
 services-up: ## the databases the tests need

@@ -4,6 +4,7 @@ import os
 import random
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
 from typing import Any, TypeVar
@@ -16,7 +17,7 @@ from postroad.brokers.base import Broker, Subscription, Topology
 from postroad.clock import Clock, SystemClock
 from postroad.codec.upcast import Upcaster, Upcasters
 from postroad.drain import drain
-from postroad.errors import ConfigurationError, InvalidName
+from postroad.errors import ConfigurationError, InvalidName, InvalidSetting
 from postroad.events import event_type_of, is_declared, known_topics
 from postroad.handlers import Bus, Registry
 from postroad.inbox import Inbox, RetryScheduler
@@ -24,6 +25,9 @@ from postroad.naming import check_group
 from postroad.outbox import Added, Outbox
 from postroad.relay import Pruner, Relay, RelayOptions
 from postroad.runner import Runner
+from postroad.settings import Settings, load
+from postroad.settings import arguments as settings_arguments
+from postroad.settings.load import Source
 from postroad.stores import Store, migrations, open_store
 from postroad.stores.tables import DEFAULT_OUTBOX, OutboxTable
 from postroad.subscriber import Subscriber, SubscriberOptions
@@ -48,6 +52,7 @@ class Postroad:
         outboxes: Sequence[OutboxTable] = (DEFAULT_OUTBOX,),
         relay: RelayOptions | None = None,
         subscriber: SubscriberOptions | None = None,
+        group_options: Mapping[str, SubscriberOptions] | None = None,
         outbox_retention: float = 7 * DAY,
         inbox_retention: float = 15 * DAY,
         clock: Clock | None = None,
@@ -62,11 +67,28 @@ class Postroad:
         self.outboxes = tuple(outboxes)
         self.relay_options = relay or RelayOptions()
         self.subscriber_options = subscriber or SubscriberOptions()
+        self.group_options = dict(group_options or {})
+        """Of the groups that do not work like the others."""
         self.registry = Registry()
         self.upcasters = Upcasters()
         self._check_retention(outbox_retention, inbox_retention)
         self.outbox_retention, self.inbox_retention = outbox_retention, inbox_retention
         self.store: Store = open_store(self.database_url, clock=self.clock)
+
+    @classmethod
+    def from_settings(cls, settings: "Source | Settings" = None, **arguments: Any) -> "Postroad":
+        """Made from a YAML file, a mapping or, without either, the environment alone.
+
+        An argument of Postroad's own given here counts for more than the environment, and that for more than the file.
+        """
+        read = settings if isinstance(settings, Settings) else load(settings)
+        given = {name: value for name, value in arguments.items() if value is not None}
+        if "broker_url" in given:
+            read = replace(read, broker_url=given["broker_url"])
+        found = settings_arguments(read) | given
+        if "source" not in found:
+            raise InvalidSetting("source", 'is missing. Say which service this is: source: "catalog".')
+        return cls(**found)
 
     @cached_property
     def broker(self) -> Broker:
@@ -107,11 +129,13 @@ class Postroad:
         tenant: str | None = None,
         headers: Mapping[str, str] | None = None,
         user_id: str | UUID | None = None,
+        also: Sequence[object] = (),
     ) -> Added:
         """Write the event in the target's open transaction. Never commits; raises when no transaction is open.
 
         `target` is a SQLAlchemy Session, AsyncSession, Connection or AsyncConnection, or a psycopg, asyncpg, PyMySQL
         or sqlite3 connection. Await the result when a plain connection (not a session) is asynchronous.
+        `also` is the same fact in other schema versions, for consumers that do not know this one.
         """
         if is_declared(type(target)):
             raise ConfigurationError(
@@ -127,6 +151,7 @@ class Postroad:
             tenant=tenant,
             headers=headers,
             user_id=user_id,
+            also=also,
         )
 
     def on(self, event_class: type, *, group: str, batch: int | None = None, commit_every: int = 1) -> Callable[[F], F]:
@@ -171,7 +196,7 @@ class Postroad:
     def topology(self) -> Topology:
         """Every topic that this service writes or reads, every subscription it reads them through."""
         subscriptions = tuple(
-            Subscription(f"{topic}.{group}", topic, ack_deadline=self.subscriber_options.ack_deadline)
+            Subscription(f"{topic}.{group}", topic, ack_deadline=self._options_of(group).ack_deadline)
             for group in self.groups
             for topic in self.registry.topics(group)
         )
@@ -186,9 +211,14 @@ class Postroad:
                 raise ConfigurationError(
                     f"There is no group {group!r}. Registered: {', '.join(self.groups) or 'none'}."
                 )
+        for group in self.group_options if wanted else ():
+            if group not in self.groups:
+                raise ConfigurationError(
+                    f"There are settings for group {group!r}, but no handlers. Registered: {', '.join(self.groups)}."
+                )
         return Runner(
             self,
-            relays=[self._relay(outbox) for outbox in self.outboxes] if relay else [],
+            relays=[self._relay(outbox) for outbox in self.outboxes * self.relay_options.relays] if relay else [],
             subscribers=[self._subscriber(group) for group in wanted],
             scheduler=RetryScheduler(self.inbox, self.bus) if wanted else None,
             pruners=[Pruner(self.store, outbox, retention=self.outbox_retention) for outbox in self.outboxes],
@@ -246,11 +276,14 @@ class Postroad:
             self.registry,
             self.upcasters,
             group,
-            options=self.subscriber_options,
+            options=self._options_of(group),
             clock=self.clock,
             randomness=self.randomness,
             road=self,
         )
+
+    def _options_of(self, group: str) -> SubscriberOptions:
+        return self.group_options.get(group, self.subscriber_options)
 
     def _check_retention(self, outbox: float, inbox: float) -> None:
         # A message can come again for as long as the outbox or the broker keeps it; the inbox must still know it.

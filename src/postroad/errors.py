@@ -2,6 +2,7 @@
 
 PostroadError
 ├── ConfigurationError         a setting, an argument or a registration is wrong: fix it and start again
+│   ├── InvalidSetting         a setting is unknown, missing or has a bad value; names its path
 │   ├── InvalidName            a topic, subscription, event, command or table name breaks a rule
 │   ├── MissingExtra           a driver or broker library is not installed
 │   └── SecondWriter           a handler on SQLite writes through a session of its own
@@ -37,6 +38,12 @@ class PostroadError(Exception):
 
 class ConfigurationError(PostroadError):
     pass
+
+
+class InvalidSetting(ConfigurationError):
+    def __init__(self, path: str, rule: str) -> None:
+        super().__init__(f"{path}: {rule}")
+        self.path, self.rule = path, rule
 
 
 class InvalidName(ConfigurationError):

@@ -33,6 +33,8 @@ class EventType:
     outbox: str | None
     """The outbox table, when it is not the default one."""
     cls: type
+    envelope: type | None = None
+    """The protobuf message that carries the event together with its identity; None: it travels bare."""
 
 
 _declared: Final[dict[tuple[str, int], EventType]] = {}
@@ -47,8 +49,12 @@ def event(
     key: str | None = None,
     schema_version: int = 1,
     outbox: str | None = None,
+    envelope: type | None = None,
 ) -> Callable[[C], C]:
-    """Declares a msgspec struct, dataclass, Pydantic model or subclass of dict to be an event."""
+    """Declares a msgspec struct, dataclass, Pydantic model, protobuf message or subclass of dict to be an event.
+
+    `envelope` is a protobuf message with the event in one of its fields and event_id, version and the like in others.
+    """
     (check_command if type.startswith("Command.") else check_event_type)(type)
     check_topic(topic)
     check_aggregate(aggregate)
@@ -60,7 +66,11 @@ def event(
     def declare(cls: C) -> C:
         _check_class(cls)
         _check_key(cls, key)
-        event_type = EventType(type, topic, aggregate, key, schema_version, outbox, cls)
+        event_type = EventType(type, topic, aggregate, key, schema_version, outbox, cls, envelope)
+        if envelope is not None:
+            from postroad.codec.envelope import check_envelope  # an optional dependency
+
+            check_envelope(event_type)
         # A process may hold several services, and two of them may read one event as classes of their own.
         _declared[type, schema_version] = event_type
         _topics.add(topic)
@@ -126,12 +136,19 @@ def field_names(kind: Any) -> dict[str, str] | None:
         return {field.name: field.name for field in dataclasses.fields(kind)}
     if is_pydantic(kind):
         return {name: field.serialization_alias or name for name, field in kind.model_fields.items()}
+    if is_protobuf(kind):
+        return {field.name: field.name for field in kind.DESCRIPTOR.fields}
     return None
 
 
 def is_pydantic(kind: type) -> bool:
     """Told by the class itself, because Pydantic need not be installed."""
     return any(base.__module__ == "pydantic.main" and base.__name__ == "BaseModel" for base in kind.__mro__)
+
+
+def is_protobuf(kind: type) -> bool:
+    """Told by the class itself, because protobuf need not be installed."""
+    return any(base.__module__ == "google.protobuf.message" and base.__name__ == "Message" for base in kind.__mro__)
 
 
 def _key_fault(value: object) -> str:
@@ -156,13 +173,13 @@ def _key_fault(value: object) -> str:
 def _check_class(cls: type) -> None:
     if not isinstance(cls, type):
         raise ConfigurationError(f"@event was put on {cls!r}. It belongs above a class.")
-    if issubclass(cls, msgspec.Struct | dict) or is_pydantic(cls):
+    if issubclass(cls, msgspec.Struct | dict) or is_pydantic(cls) or is_protobuf(cls):
         return
     if "__dataclass_fields__" in cls.__dict__:
         return
     raise ConfigurationError(
         f"{cls.__qualname__} cannot be an event: it has no declared fields. Make it a msgspec.Struct, "
-        "a dataclass (with @event above @dataclass), a Pydantic model or a subclass of dict."
+        "a dataclass (with @event above @dataclass), a Pydantic model, a protobuf message or a subclass of dict."
     )
 
 

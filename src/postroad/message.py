@@ -48,6 +48,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     source_version: str | None = None
     trace_id: str | None = None
     span_id: str | None = None
+    also_as: str | None = None
+    """The older schema versions, such as "v1", in which the same fact follows under the same id."""
     deliver_at: datetime | None = None
     """Not before this time. A delayed message stands outside its key's order."""
 
@@ -81,6 +83,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             wire["content_type"] = self.content_type
         if self.tenant:
             wire["tenant_id"] = self.tenant
+        if self.also_as:
+            wire["also_as"] = self.also_as
         if self.deliver_at:
             wire["deliver_at"] = rfc3339(self.deliver_at)
         for name in OPTIONAL_ATTRIBUTES:
@@ -110,6 +114,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 for name, value in attributes.items()
                 if name.startswith(_HEADER_PREFIX)
             },
+            also_as=attributes.get("also_as"),
             deliver_at=_read(attributes, "deliver_at", parse_rfc3339) if "deliver_at" in attributes else None,
             **{name: attributes.get(name) for name in OPTIONAL_ATTRIBUTES},
         )

@@ -12,7 +12,8 @@ from tests.support.commands import leaves
 NOBODY = {"POSTROAD_APP": None, "DATABASE_URL": None, "BROKER_URL": None}
 
 
-ALL = list(leaves(main))
+# But for the one that compares files, whoever's they are.
+ALL = [(path, command) for path, command in leaves(main) if path != ("schema", "check")]
 
 
 @pytest.mark.parametrize(("path", "command"), ALL, ids=[" ".join(path) for path, _ in ALL])

@@ -16,6 +16,7 @@ from postroad.cli.inbox import inbox
 from postroad.cli.outbox import outbox
 from postroad.cli.publish import publish
 from postroad.cli.running import dev, relay, run, worker
+from postroad.cli.schema import schema
 from postroad.cli.status import status
 from postroad.cli.tail import tail
 from postroad.errors import PostroadError
@@ -115,5 +116,5 @@ def main(debug: bool) -> None:
     """
 
 
-for command in (dev, status, tail, publish, outbox, inbox, dlq, audit, run, relay, worker, db):
+for command in (dev, status, tail, publish, outbox, inbox, dlq, audit, run, relay, worker, db, schema):
     main.add_command(command)

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from postroad.codec import decode, encode
+from postroad.codec.formats import format_of
 from postroad.errors import ConfigurationError, InvalidPayload, UnreadableMessage, WriteRefused
-from postroad.events import EventType, field_names
+from postroad.events import EventType, field_names, is_protobuf
 
 _NEARBY: Final = 20
 _ODD: Final[dict[str, Any]] = {"": [[{}]]}
@@ -22,12 +23,22 @@ def read_event(text: str, kind: EventType) -> object:
     """`text` is JSON, or @file, or - for standard input."""
     typed = _text(_payload(text))
     plain = _plain(typed)
+    if is_protobuf(kind.cls):
+        return _protobuf(plain, kind)
     try:
         event = decode(typed.encode(), kind)
     except UnreadableMessage as error:
         raise WriteRefused(f"{error}. Nothing was stored.") from None
     _refuse_unknown(plain, event, kind)
     return event
+
+
+def _protobuf(plain: Any, kind: EventType) -> object:
+    """Protobuf's own JSON, which refuses unknown fields by itself."""
+    try:
+        return format_of(kind).from_plain(plain, kind)
+    except UnreadableMessage as error:
+        raise WriteRefused(f"{error}. Nothing was stored.") from None
 
 
 def _payload(text: str) -> bytes:

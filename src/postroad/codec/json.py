@@ -57,7 +57,7 @@ def decode(data: bytes, event_type: EventType) -> object:
     raise UnreadableMessage(f"{event_type.name} v{event_type.schema_version}: {told}")
 
 
-def decode_plain(data: bytes) -> dict[str, Any]:
+def plain(data: bytes, event_type: EventType) -> dict[str, Any]:
     """The payload as plain values, for upcasting. Raises UnreadableMessage unless it is a JSON object."""
     try:
         return msgspec.json.decode(data, type=dict[str, Any])
@@ -65,9 +65,13 @@ def decode_plain(data: bytes) -> dict[str, Any]:
         raise UnreadableMessage(f"The payload is not a JSON object: {_told(error)}") from None
 
 
-def encode_plain(fields: dict[str, Any]) -> bytes:
-    """The way back from `decode_plain`. Raises TypeError for what has no JSON form."""
-    return _ENCODER.encode(fields)
+def from_plain(fields: dict[str, Any], event_type: EventType) -> object:
+    """The way back from `plain`. Raises UnreadableMessage."""
+    try:
+        data = _ENCODER.encode(fields)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UnreadableMessage(f"{event_type.name}: what its upcasters made is not JSON: {error}") from error
+    return decode(data, event_type)
 
 
 @cache

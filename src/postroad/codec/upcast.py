@@ -3,9 +3,10 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from postroad.codec.json import CONTENT_TYPE, decode, decode_plain, encode_plain
+from postroad.codec.formats import body, content_type, format_of
+from postroad.codec.json import CONTENT_TYPE as JSON
 from postroad.errors import ConfigurationError, UnknownVersion, UnreadableMessage
-from postroad.events import EventType
+from postroad.events import EventType, declared, is_protobuf
 from postroad.message import Message
 
 Fields = dict[str, Any]
@@ -32,19 +33,14 @@ class Upcasters:
 
     def read(self, message: Message, event_type: EventType) -> object:
         """The message as an event of the class. Raises UnknownVersion when no way leads there."""
-        if message.content_type.partition(";")[0].strip() != CONTENT_TYPE:
-            raise UnreadableMessage(f"{message.type}: content type {message.content_type!r} is not {CONTENT_TYPE}")
         if message.schema_version == event_type.schema_version:
-            return decode(message.payload, event_type)
+            return format_of(event_type).decode(body(message, event_type), event_type)
         self._check_way(message, event_type)
-        fields = decode_plain(message.payload)
+        source = _as_sent(message, event_type)
+        fields = format_of(source).plain(body(message, source), source)
         for version in range(message.schema_version, event_type.schema_version):
             fields = _lift(self._steps[message.type, version], fields, f"{message.type} v{version}")
-        try:
-            payload = encode_plain(fields)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise UnreadableMessage(f"{message.type}: what its upcasters made is not JSON: {error}") from error
-        return decode(payload, event_type)
+        return format_of(event_type).from_plain(fields, event_type)
 
     def _check_way(self, message: Message, event_type: EventType) -> None:
         have, want = message.schema_version, event_type.schema_version
@@ -65,6 +61,19 @@ def choose(schema_version: int, known: Mapping[int, EventType]) -> EventType:
     """Of the versions a consumer knows, the one to read this message as: its own, else the next newer one."""
     newer = [version for version in known if version >= schema_version]
     return known[min(newer) if newer else max(known)]
+
+
+def _as_sent(message: Message, event_type: EventType) -> EventType:
+    """What tells how to read the payload as it is. JSON shows its fields by itself; protobuf needs its class."""
+    if content_type(message) == JSON and not is_protobuf(event_type.cls):
+        return event_type
+    sent = declared(message.type).get(message.schema_version)
+    if sent is None:
+        raise UnknownVersion(
+            f"{message.type} v{message.schema_version} cannot be read: its class is not declared here. "
+            "Declare it with @event, then replay the message."
+        )
+    return sent
 
 
 def _lift(upcaster: Upcaster, fields: Fields, source: str) -> Fields:

@@ -5,12 +5,14 @@ import warnings
 from collections.abc import Coroutine, Generator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid5
 
 import msgspec
 
 from postroad.clock import Clock, SystemClock
 from postroad.codec import json as json_codec
+from postroad.codec.formats import format_of
+from postroad.codec.late_version import ROOM as LATE_VERSION
 from postroad.codec.limits import check_size
 from postroad.context import current_message
 from postroad.errors import ConfigurationError, UnsupportedByBroker
@@ -18,6 +20,7 @@ from postroad.events import EventType, aggregate_id_of, event_type_of
 from postroad.message import OPTIONAL_ATTRIBUTES, Message, id_from_key, new_id, ordering_key, shard_of
 from postroad.outbox.checks import checked_headers, checked_key, checked_tenant, checked_version, deliver_at
 from postroad.outbox.connections import write
+from postroad.outbox.copies import kind_of, newest_first
 from postroad.outbox.wake import Wake
 from postroad.stores.base import Store
 from postroad.stores.tables import DEFAULT_OUTBOX, OutboxTable
@@ -31,19 +34,24 @@ class Added:
 
     __slots__ = ("_pending", "id", "message")
 
-    def __init__(self, message: Message, pending: Coroutine[Any, Any, None] | None) -> None:
+    def __init__(self, message: Message, pending: Sequence[Coroutine[Any, Any, None]]) -> None:
         self.message, self.id = message, message.id
         self._pending = pending
 
     def __await__(self) -> Generator[Any, Any, "Added"]:
-        if self._pending is not None:
-            pending, self._pending = self._pending, None
-            yield from pending.__await__()
+        pending, self._pending = self._pending, ()
+        try:
+            for one in pending:
+                yield from one.__await__()
+        finally:
+            for one in pending:
+                one.close()
         return self
 
     def __del__(self) -> None:
-        if self._pending is not None:
-            self._pending.close()
+        if self._pending:
+            for one in self._pending:
+                one.close()
             warnings.warn(
                 f"{self.message.type} {self.id} was NOT stored, because its `add` was never awaited. "
                 "Write: await road.add(connection, event)",
@@ -94,12 +102,10 @@ class Outbox:
         tenant: str | None = None,
         headers: Mapping[str, str] | None = None,
         user_id: str | UUID | None = None,
+        also: Sequence[object] = (),
     ) -> Added:
-        kind = event_type_of(event)
-        if isinstance(event, type):
-            raise ConfigurationError(
-                f"`add` was given the class {event.__qualname__}. Give it an event: {event.__qualname__}(…)."
-            )
+        event, *older = newest_first([event, *also], version) if also else [event]
+        kind = kind_of(event)
         if delay is not None and self.cannot_delay:
             raise UnsupportedByBroker(
                 self.cannot_delay, "delay", f"{kind.name} was not stored. Leave out `delay`, or use another broker."
@@ -116,8 +122,7 @@ class Outbox:
             aggregate_id=aggregate_id_of(event, kind) or str(id),
             version=checked_version(kind, version),
             occurred_at=now,
-            payload=json_codec.encode(event, kind),
-            schema_version=kind.schema_version,
+            payload=b"",
             tenant=checked_tenant(kind, tenant) if tenant is not None else (cause.tenant if cause else ""),
             headers=checked_headers(kind, headers),
             correlation_id=_text(correlation_id) or (cause and cause.correlation_id) or str(cause.id if cause else id),
@@ -127,9 +132,35 @@ class Outbox:
             source_version=self.source_version,
             deliver_at=deliver_at(kind, now, delay),
         )
-        check_size(message, self.max_message_bytes)
         table = self.table_for(kind)
-        return Added(message, write(target, self.store, table, self.row(message, table), self.wakes[table]))
+        # All of them before the first is written: if one is refused, none may be there.
+        messages = [self._filled(message, one, older[number:], table) for number, one in enumerate([event, *older])]
+        rows = [self.row(one, table, is_copy=number > 0) for number, one in enumerate(messages)]
+        pending = [write(target, self.store, table, row, self.wakes[table]) for row in rows]
+        return Added(messages[0], [one for one in pending if one is not None])
+
+    def _filled(self, message: Message, event: object, older: Sequence[object], table: OutboxTable) -> Message:
+        """The message with its payload; `older` follow it as copies of the same fact."""
+        kind = event_type_of(event)
+        form = format_of(kind)
+        if table.payload != "bytes" and form.CONTENT_TYPE != json_codec.CONTENT_TYPE:
+            raise ConfigurationError(
+                f"{kind.name} is binary, but outbox {table.name} keeps its payloads as {table.payload}. "
+                "Give it another outbox."
+            )
+        filled = msgspec.structs.replace(
+            message,
+            payload=form.encode(event, kind),
+            content_type=form.CONTENT_TYPE,
+            schema_version=kind.schema_version,
+            also_as=",".join(f"v{event_type_of(one).schema_version}" for one in older) or None,
+        )
+        if kind.envelope is not None:
+            from postroad.codec.envelope import wrap  # an optional dependency
+
+            filled = wrap(filled, kind)
+        check_size(filled, self.max_message_bytes - (LATE_VERSION if kind.envelope else 0))
+        return filled
 
     def table_for(self, kind: EventType) -> OutboxTable:
         if kind.outbox is None:
@@ -142,15 +173,23 @@ class Outbox:
                 f"{', '.join(self.tables)}. Pass it in `outboxes`."
             ) from None
 
-    def row(self, message: Message, table: OutboxTable) -> dict[str, Any]:
+    def row(self, message: Message, table: OutboxTable, *, is_copy: bool = False) -> dict[str, Any]:
         """The parameters of `add_event`, as this database's drivers take them."""
         # A delayed event stands outside its key's order: nothing may wait behind it, so it has its own key.
         key = ordering_key("delayed", str(message.id)) if message.deliver_at else message.ordering_key
-        extras = {name: value for name in _IN_ATTRIBUTES if (value := getattr(message, name)) is not None}
+        extras: dict[str, Any] = {
+            name: value for name in _IN_ATTRIBUTES if (value := getattr(message, name)) is not None
+        }
         if message.headers:
             extras["headers"] = message.headers
+        if message.also_as:
+            extras["also_as"] = message.also_as
+        row_id = message.id
+        if is_copy:
+            # Unique here, and the same when the operation is repeated; on the wire it is the fact's own id again.
+            row_id, extras["copy_of"] = uuid5(message.id, f"v{message.schema_version}"), str(message.id)
         return {
-            "event_id": str(message.id) if table.ids == "text" else self.store.id_in(message.id),
+            "event_id": str(row_id) if table.ids == "text" else self.store.id_in(row_id),
             "topic": message.topic,
             "event_type": message.type,
             "aggregate_type": message.aggregate_type,

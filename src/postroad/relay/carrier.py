@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -190,7 +191,7 @@ class Carrier:
                 "event %s (%s) is parked after %d attempts: %s. Its key %s waits. "
                 "Free it with: postroad outbox retry %s (or skip)",
                 due.message.id, due.message.type, attempt, fitting(refusal.reason), due.message.ordering_key,
-                due.row_id if isinstance(due.row_id, str) else due.message.id,
+                _row_told(due),
                 extra=about,
             )  # fmt: skip
         else:
@@ -206,6 +207,11 @@ class Carrier:
             log.warning("broker %s does not take %s: %s. Retrying; no attempts are counted.",
                         self._broker.address, topic, fitting(outcome.reason))  # fmt: skip
         self._breaker.tripped(topic)
+
+
+def _row_told(due: Due) -> str:
+    """As people write it in a command. Of a fact in several schema versions, each row has an id of its own."""
+    return due.row_id if isinstance(due.row_id, str) else str(UUID(id_text(due.row_id)))
 
 
 def destination(run: Run) -> str:

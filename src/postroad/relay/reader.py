@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy.engine import Row
 
+from postroad.codec.late_version import with_version
 from postroad.message import OPTIONAL_ATTRIBUTES, SHARDS, Message, id_from_key, parse_id
 from postroad.relay.payloads import Payloads
 from postroad.relay.run_length import RunLength
@@ -175,21 +176,25 @@ class DueReader:
 
     def _due(self, row: Row[Any], payload: Any, epoch: int) -> Due:
         extras = _decode_attributes(row.attributes) if row.attributes else {}
+        payload = payload.encode() if isinstance(payload, str) else bytes(payload)
+        payload, content_type = with_version(payload, row.content_type or "application/json", row.version)
         message = Message(
-            id=self._event_id(row.event_id),
+            # One fact in several schema versions is several rows, but one event.
+            id=parse_id(extras["copy_of"]) if "copy_of" in extras else self._event_id(row.event_id),
             type=row.event_type,
             topic=self._topic(row),
             aggregate_type=row.aggregate_type,
             aggregate_id=str(row.aggregate_id),
             version=row.version,
             occurred_at=self._store.time_out(row.occurred_at),  # type: ignore[arg-type]
-            payload=payload.encode() if isinstance(payload, str) else bytes(payload),
+            payload=payload,
             schema_version=row.schema_version or 1,
-            content_type=row.content_type or "application/json",
+            content_type=content_type,
             tenant=row.tenant_id or "",
             headers=msgspec.convert(extras["headers"], dict[str, str]) if "headers" in extras else {},
             correlation_id=row.correlation_id,
             causation_id=row.causation_id,
+            also_as=extras.get("also_as"),
             deliver_at=self._store.time_out(row.deliver_at),
             # Names that newer code may have written are passed over.
             **{name: extras[name] for name in OPTIONAL_ATTRIBUTES if name in extras},

@@ -8,7 +8,7 @@ from uuid import UUID
 from postroad.brokers.base import Delivery
 from postroad.clock import Clock
 from postroad.codec.upcast import Upcasters
-from postroad.errors import PoisonError, UnknownEventType
+from postroad.errors import PoisonError, UnknownEventType, UnknownVersion
 from postroad.events import declared
 from postroad.handlers import Handler, Registry
 from postroad.inbox import Inbox
@@ -52,7 +52,7 @@ class Poison:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Foreign:
-    """Of the topic, but never this group's."""
+    """Of the topic, but never this group's, or in a version that it cannot read while one that it may know follows."""
 
     delivery: Delivery
     lane: Hashable
@@ -88,6 +88,9 @@ class Intake:
         try:
             return Ready(delivery, lane, message, handler, self._upcasters.read(message, handler.event_type))
         except PoisonError as error:
+            if message.also_as and isinstance(error, UnknownVersion):
+                # Its twin in another version gets a verdict in any case; that one is not marked.
+                return Foreign(delivery, lane)
             return Poison(delivery, lane, message, error)
 
     def _without_handler(self, delivery: Delivery, lane: Hashable, message: Message) -> Item:

@@ -74,6 +74,7 @@ class Run:
         road.registry = watched(road.registry, self.begun)
         if not self._at_once:
             road.subscriber_options = replace(road.subscriber_options, concurrency=1)
+            road.group_options = {name: replace(one, concurrency=1) for name, one in road.group_options.items()}
         values["broker"] = self.wire
         road.outbox.randomness = RepeatableIds(0)
         # What a scenario taken from an ordinary test may call: here it is the run that carries and consumes.

@@ -1,0 +1,134 @@
+"""Two JSON Schemas, field by field."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from postroad.codec.compat.break_ import Break
+
+Schema = Mapping[str, Any]
+
+_UNTYPED: Final = frozenset(
+    {
+        "$comment", "$defs", "$id", "$ref", "$schema", "additionalProperties", "allOf", "anyOf", "default",
+        "definitions", "deprecated", "description", "discriminator", "enum", "examples", "items", "oneOf",
+        "prefixItems", "properties", "readOnly", "required", "title", "writeOnly",
+    }
+)  # fmt: skip
+"""What is compared in its own way, or says nothing about the values."""
+_ANYTHING: Final[Schema] = {}
+_MOST_STEPS: Final = 64
+
+
+def compare(file: str, old: Schema, new: Schema) -> Iterator[Break]:
+    yield from _Comparison(file, old, new).breaks()
+
+
+class _Comparison:
+    def __init__(self, file: str, old: Schema, new: Schema) -> None:
+        self._file, self._old, self._new = file, old, new
+        self._seen: set[tuple[str, str]] = set()
+
+    def breaks(self) -> Iterator[Break]:
+        message = str(self._old.get("title") or self._old.get("$ref", "").rpartition("/")[2] or "payload")
+        yield from self._values(message, "", self._old, self._new)
+
+    def _values(self, message: str, path: str, old: Schema, new: Schema) -> Iterator[Break]:
+        if not old and not new:
+            return  # anything, as before
+        if "$ref" in old or "$ref" in new:
+            pair = str(old.get("$ref")), str(new.get("$ref"))
+            if pair in self._seen:
+                return
+            self._seen.add(pair)
+            message, path = (pair[0].rpartition("/")[2], "") if "$ref" in old else (message, path)
+            old, new = _resolved(self._old, old), _resolved(self._new, new)
+        if _signature(old) != _signature(new):
+            yield Break(self._file, message, path, "field-type-changed", f"{_told(old)} → {_told(new)}")
+            return
+        yield from self._enum(message, path, old, new)
+        yield from self._branches(message, path, old, new)
+        yield from self._properties(message, path, old, new)
+        yield from self._elements(message, path, old, new)
+
+    def _enum(self, message: str, path: str, old: Schema, new: Schema) -> Iterator[Break]:
+        for value in old.get("enum", ()):
+            if value not in new.get("enum", ()):
+                yield Break(self._file, message, path, "enum-value-removed", repr(value))
+
+    def _branches(self, message: str, path: str, old: Schema, new: Schema) -> Iterator[Break]:
+        """`anyOf` and the like: the same ones, each as before."""
+        for word in ("anyOf", "oneOf", "allOf"):
+            before, after = _by_kind(old.get(word, ())), _by_kind(new.get(word, ()))
+            if before.keys() != after.keys():
+                change = f"{' | '.join(sorted(before))} → {' | '.join(sorted(after))}"
+                yield Break(self._file, message, path, "field-type-changed", change)
+            for kind in before.keys() & after.keys():
+                yield from self._values(message, path, before[kind], after[kind])
+
+    def _properties(self, message: str, path: str, old: Schema, new: Schema) -> Iterator[Break]:
+        before, after = old.get("properties", {}), new.get("properties", {})
+        needed_before, needed = set(old.get("required", ())), set(new.get("required", ()))
+        for name in before:
+            place = f"{path}.{name}".removeprefix(".")
+            if name not in after:
+                yield Break(self._file, message, place, "field-removed")
+                continue
+            if name in needed - needed_before:
+                yield Break(self._file, message, place, "field-became-required")
+            elif name in needed_before - needed:
+                yield Break(self._file, message, place, "field-became-optional")
+            yield from self._values(message, place, _schema(before[name]), _schema(after[name]))
+        for name in sorted(needed - before.keys()):
+            if name not in needed_before:
+                yield Break(self._file, message, f"{path}.{name}".removeprefix("."), "required-field-added")
+
+    def _elements(self, message: str, path: str, old: Schema, new: Schema) -> Iterator[Break]:
+        before, after = old.get("additionalProperties", True), new.get("additionalProperties", True)
+        if before is not False and after is False:
+            yield Break(self._file, message, path, "object-closed")
+        elif before is not False:
+            yield from self._values(message, f"{path}[*]", _schema(before), _schema(after))
+        yield from self._values(message, f"{path}[]", _schema(old.get("items")), _schema(new.get("items")))
+        first, second = old.get("prefixItems", ()), new.get("prefixItems", ())
+        if len(first) != len(second):
+            change = f"{len(first)} items → {len(second)} items"
+            yield Break(self._file, message, path, "field-type-changed", change)
+        for number, (one, other) in enumerate(zip(first, second, strict=False)):
+            yield from self._values(message, f"{path}[{number}]", _schema(one), _schema(other))
+
+
+def _schema(value: object) -> Schema:
+    """`true` takes anything, `false` nothing; both are schemas."""
+    if isinstance(value, Mapping):
+        return value
+    return {"not": {}} if value is False else _ANYTHING
+
+
+def _resolved(root: Schema, schema: Schema) -> Schema:
+    for _ in range(_MOST_STEPS):
+        reference = schema.get("$ref")
+        if not isinstance(reference, str) or not reference.startswith("#/"):
+            return schema
+        found: Any = root
+        for step in reference[2:].split("/"):
+            name = step.replace("~1", "/").replace("~0", "~")
+            found = found.get(name) if isinstance(found, Mapping) else None
+        schema = _schema(found)
+    return schema
+
+
+def _signature(schema: Schema) -> tuple[Schema, bool]:
+    """All that says which values are taken, but for what is compared in its own way."""
+    told = {word: value for word, value in schema.items() if word not in _UNTYPED}
+    if isinstance(told.get("type"), list):
+        told["type"] = sorted(told["type"])
+    return told, "enum" in schema
+
+
+def _by_kind(branches: Any) -> dict[str, Schema]:
+    return {str(branch.get("$ref", _told(branch))).rpartition("/")[2]: branch for branch in map(_schema, branches)}
+
+
+def _told(schema: Schema) -> str:
+    words = [f"{value}" if word == "type" else f"{word} {value}" for word, value in _signature(schema)[0].items()]
+    return ", ".join([*words, *(["enum"] if "enum" in schema else [])]) or "anything"
