@@ -189,13 +189,13 @@ class Listed:
     """A source of given messages; `between` is awaited before each."""
 
     def __init__(self, messages: Sequence[Message], between: Any = None) -> None:
-        self.messages, self._between = list(messages), between
+        self.messages, self._between = messages, between
 
     async def size(self) -> int:
         return len(self.messages)
 
     async def read(self) -> AsyncIterator[Message]:
-        for one in self.messages:
+        for one in list(self.messages):
             if self._between:
                 await self._between()
             yield one

@@ -10,7 +10,7 @@ from sqlalchemy import Table
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from postroad.errors import OperationRefused, PoisonError, PostroadError, StoreBusy
+from postroad.errors import OperationRefused, PoisonError, PostroadError, SchemaMissing, StoreBusy
 from postroad.message import Message
 from postroad.projections import shadow, state
 from postroad.projections.differences import Differences, compare
@@ -77,6 +77,9 @@ class Rebuild:
             await self._fill(table)
             await self._catch_up(table)
             return await self._patiently(finish, table)
+        except SchemaMissing as error:
+            # Only the shadow can be missing now, and only a successor takes it away.
+            raise state.lost(self._projection.name) from error
         except BaseException:
             await self._give_up()
             raise

@@ -88,7 +88,7 @@ async def advance(store: Store, connection: AsyncConnection, name: str, token: U
         connection, "projection_advance", name=name, token=token, progress=progress, total=total, seconds=LEASE
     )
     if moved.rowcount != 1:
-        raise _lost(name)
+        raise lost(name)
 
 
 async def noted(store: Store, connection: AsyncConnection, name: str, limit: int) -> list[Message]:
@@ -109,7 +109,7 @@ async def alone(store: Store, name: str, token: UUID) -> AsyncIterator[tuple[Asy
         await store.execute(guard, "projection_exclude")
         locked = (await store.execute(guard, "projection_lock", name=name, token=token)).rows
         if not locked:
-            raise _lost(name)
+            raise lost(name)
         if not store.ddl_commits:
             yield guard, guard, locked[0].generation
             return
@@ -135,7 +135,7 @@ class Caretaker:
         return given_up
 
 
-def _lost(name: str) -> LeaseLost:
+def lost(name: str) -> LeaseLost:
     return LeaseLost(
         f"The rebuild of {name} was silent for longer than {LEASE:g} seconds and was given up; the table is as it was. "
         "Begin again."

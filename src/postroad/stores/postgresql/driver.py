@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 _IDLE, _IN_ERROR = 0, 3  # PQTRANS_IDLE and PQTRANS_INERROR of libpq
 
 _GRANTS = """
-SELECT format('GRANT %s ON %s TO %s%s', a.privilege_type, :shadow,
+SELECT format('GRANT %s ON %s TO %s%s', a.privilege_type, CAST(:shadow AS text),
               CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END,
               CASE WHEN a.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END)
   FROM pg_class c, aclexplode(c.relacl) a
- WHERE c.oid = to_regclass(:live) AND a.grantee <> c.relowner
+ WHERE c.oid = to_regclass(CAST(:live AS text)) AND a.grantee <> c.relowner
 """
 
 
