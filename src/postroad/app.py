@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 from uuid import UUID
 
+from sqlalchemy import ColumnElement, Select, Table
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from postroad.brokers import connect_broker
@@ -23,6 +24,7 @@ from postroad.handlers import Bus, Registry
 from postroad.inbox import Inbox, RetryScheduler
 from postroad.naming import check_group
 from postroad.outbox import Added, Outbox
+from postroad.projections import Backfill, Caretaker, Projection, Source
 from postroad.relay import Pruner, Relay, RelayOptions
 from postroad.runner import Runner
 from postroad.settings import Settings, load
@@ -71,6 +73,7 @@ class Postroad:
         """Of the groups that do not work like the others."""
         self.registry = Registry()
         self.upcasters = Upcasters()
+        self.projections: dict[str, Projection] = {}
         self._check_retention(outbox_retention, inbox_retention)
         self.outbox_retention, self.inbox_retention = outbox_retention, inbox_retention
         self.store: Store = open_store(self.database_url, clock=self.clock)
@@ -169,6 +172,48 @@ class Postroad:
 
         return register
 
+    def projection(
+        self,
+        name: str,
+        table: Table,
+        *,
+        group: str,
+        key: str | None = None,
+        version: str = "version",
+        deleted: str | None = None,
+        source: Source | None = None,
+    ) -> Projection:
+        """Declare a read model: a table that a consumer group keeps, row by row, and never sets back.
+
+        `key` (if not the primary key), `version` and `deleted` are columns; `source` is where a rebuild gets the
+        events from, if not from the broker.
+        """
+        check_group(group)
+        if name in self.projections:
+            raise ConfigurationError(f"There are two projections {name!r}. Give one another name.")
+        made = Projection(
+            name, table, group=group, key=key, version=version, deleted=deleted, source=source, registry=self.registry
+        )
+        self.projections[name] = made
+        return made
+
+    async def backfill(
+        self,
+        name: str,
+        query: Select[Any],
+        *,
+        key: ColumnElement[Any],
+        event: Callable[[Any], object],
+        page: int = 200,
+        per_second: float | None = None,
+    ) -> int:
+        """Write a snapshot event for each row of the query, in the order of `key`; how many. What died goes on.
+
+        `event` makes the event of a row: its whole state. The row is locked meanwhile, so that the snapshot's version
+        comes before those of all later changes.
+        """
+        return await Backfill(self, name, query, key=key, event=event, page=page, per_second=per_second).run()
+
     def upcast(self, type: str, *, from_version: int) -> Callable[[Upcaster], Upcaster]:
         """Register the step from one schema version of an event type to the next."""
 
@@ -221,7 +266,10 @@ class Postroad:
             relays=[self._relay(outbox) for outbox in self.outboxes * self.relay_options.relays] if relay else [],
             subscribers=[self._subscriber(group) for group in wanted],
             scheduler=RetryScheduler(self.inbox, self.bus) if wanted else None,
-            pruners=[Pruner(self.store, outbox, retention=self.outbox_retention) for outbox in self.outboxes],
+            pruners=[
+                *(Pruner(self.store, outbox, retention=self.outbox_retention) for outbox in self.outboxes),
+                *([Caretaker(self.store)] if self.projections else []),
+            ],
         )
 
     @asynccontextmanager

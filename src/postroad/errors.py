@@ -20,6 +20,7 @@ PostroadError
 │   └── UnsupportedByBroker    the broker cannot do this; names the feature
 ├── HandlingError              raised by handlers to say how their failure is to be treated
 │   ├── TransientError         try again later (any other exception counts as this too)
+│   │   └── VersionGap         a change that builds on a version which the projection has not seen
 │   ├── BusinessError          handled with a "no": recorded in the inbox, not retried
 │   └── PoisonError            can never be handled: straight to the dead letters
 │       ├── UnreadableMessage  the payload or an attribute cannot be parsed
@@ -137,6 +138,18 @@ class HandlingError(PostroadError):
 
 class TransientError(HandlingError):
     pass
+
+
+class VersionGap(TransientError):
+    def __init__(self, projection: str, key: object, stored: int, version: int) -> None:
+        missing = (
+            f"version {version - 1} is" if version == stored + 2 else f"versions {stored + 1} to {version - 1} are"
+        )
+        super().__init__(
+            f"{projection} has {key!r} at version {stored}; {missing} missing before {version}. "
+            "Handle what is missing first, then this one again."
+        )
+        self.projection, self.key, self.stored, self.version = projection, key, stored, version
 
 
 class BusinessError(HandlingError):

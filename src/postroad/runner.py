@@ -14,6 +14,7 @@ from postroad.stores import migrations
 if TYPE_CHECKING:
     from postroad.app import Postroad
     from postroad.inbox import RetryScheduler
+    from postroad.projections import Caretaker
     from postroad.relay import Pruner, Relay
     from postroad.subscriber import Subscriber
 
@@ -32,7 +33,7 @@ class Runner:
         relays: Sequence["Relay"],
         subscribers: Sequence["Subscriber"],
         scheduler: "RetryScheduler | None",
-        pruners: Sequence["Pruner"],
+        pruners: Sequence["Pruner | Caretaker"],
     ) -> None:
         self._road = road
         self.relays, self.subscribers = relays, subscribers

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from postroad.message import Message
 
@@ -191,3 +191,11 @@ class Broker(Protocol):
     async def discard(self, topic: str, ids: Sequence[str]) -> int: ...
 
     async def aclose(self) -> None: ...
+
+
+@runtime_checkable
+class Replaying(Broker, Protocol):
+    """With `Features.seek`: a subscription of its own for each replay, which goes away afterwards."""
+
+    async def drop(self, subscription: str) -> None:
+        """Removes a subscription, with what waits in it."""

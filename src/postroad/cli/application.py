@@ -5,6 +5,7 @@ import sys
 import traceback
 from difflib import get_close_matches
 from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Final
@@ -28,6 +29,22 @@ class UserCodeFailed(click.ClickException):
 
 def load(reference: str) -> Postroad:
     """The Postroad at `module:attribute`, looked for in the working directory first."""
+    road = _attribute(*_place(reference))
+    for url in (road.database_url, road.broker_url):
+        remember(url)
+    return road
+
+
+def find(reference: str) -> object:
+    """Whatever is at `module:attribute`."""
+    module, path = _place(reference)
+    try:
+        return attrgetter(path)(module)
+    except AttributeError:
+        raise ConfigurationError(f"{module.__name__} has no attribute {path!r}. Check its name.") from None
+
+
+def _place(reference: str) -> tuple[ModuleType, str]:
     module_name, colon, attribute = reference.partition(":")
     if not colon or not module_name or not attribute:
         raise ConfigurationError(
@@ -37,10 +54,7 @@ def load(reference: str) -> Postroad:
         raise ConfigurationError(
             f"{module_name!r} is no module's name. Write it as in `import`, such as shop or my.shop."
         )
-    road = _attribute(_module(module_name), attribute)
-    for url in (road.database_url, road.broker_url):
-        remember(url)
-    return road
+    return _module(module_name), attribute
 
 
 def _module(name: str) -> ModuleType:

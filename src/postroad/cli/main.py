@@ -14,6 +14,7 @@ from postroad.cli.db import db
 from postroad.cli.dlq import dlq
 from postroad.cli.inbox import inbox
 from postroad.cli.outbox import outbox
+from postroad.cli.projection import projection
 from postroad.cli.publish import publish
 from postroad.cli.running import dev, relay, run, worker
 from postroad.cli.schema import schema
@@ -116,5 +117,5 @@ def main(debug: bool) -> None:
     """
 
 
-for command in (dev, status, tail, publish, outbox, inbox, dlq, audit, run, relay, worker, db, schema):
+for command in (dev, status, tail, publish, outbox, inbox, dlq, projection, audit, run, relay, worker, db, schema):
     main.add_command(command)

@@ -32,6 +32,8 @@ class Handler:
     """The most events it takes as one list; None: one event at a time."""
     commit_every: int = 1
     """How many events may share a commit."""
+    shares: object = None
+    """Handlers with the same one may share a batch, though they are of different types."""
 
     @property
     def name(self) -> str:
@@ -79,7 +81,12 @@ class Handler:
 
 
 def make_handler(
-    group: str, event_type: EventType, function: Callable[..., Any], batch: int | None, commit_every: int
+    group: str,
+    event_type: EventType,
+    function: Callable[..., Any],
+    batch: int | None,
+    commit_every: int,
+    shares: object = None,
 ) -> Handler:
     """Raises ConfigurationError for a function that cannot be called as a handler."""
     _check_sizes(function, batch, commit_every)
@@ -87,7 +94,7 @@ def make_handler(
     if inspect.isgeneratorfunction(kind) or inspect.isasyncgenfunction(kind):
         raise ConfigurationError(f"{name_of(function)} yields, so calling it runs nothing. Use return.")
     wants = _wants(function, _OFFERED if batch is None else _OFFERED_TO_BATCHES)
-    return Handler(group, event_type, function, wants, inspect.iscoroutinefunction(kind), batch, commit_every)
+    return Handler(group, event_type, function, wants, inspect.iscoroutinefunction(kind), batch, commit_every, shares)
 
 
 def name_of(function: Callable[..., Any]) -> str:

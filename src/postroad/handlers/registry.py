@@ -22,10 +22,11 @@ class Registry:
         *,
         batch: int | None = None,
         commit_every: int = 1,
+        shares: object = None,
     ) -> Handler:
         """One handler for each group, event type and schema version."""
         kind = event_type if isinstance(event_type, EventType) else event_type_of(event_type)
-        handler = make_handler(group, kind, function, batch, commit_every)
+        handler = make_handler(group, kind, function, batch, commit_every, shares)
         self.put(handler)
         return handler
 

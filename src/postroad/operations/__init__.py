@@ -26,6 +26,16 @@ from postroad.operations.outbox import (
     retry_events,
     skip_event,
 )
+from postroad.operations.projections import (
+    SOURCES,
+    ProjectionStatus,
+    Verified,
+    projection,
+    projection_source,
+    projections,
+    rebuild,
+    verify,
+)
 from postroad.operations.status import (
     MOST_COUNTED,
     MOST_DEAD,
@@ -41,6 +51,7 @@ from postroad.operations.tail import Tail
 __all__ = [
     "MOST_COUNTED",
     "MOST_DEAD",
+    "SOURCES",
     "STATES",
     "Act",
     "DeadEvent",
@@ -51,8 +62,10 @@ __all__ = [
     "OutboxEvent",
     "OutboxStatus",
     "ParkedKey",
+    "ProjectionStatus",
     "Status",
     "Tail",
+    "Verified",
     "WorkerStatus",
     "acts",
     "all_dead",
@@ -65,6 +78,10 @@ __all__ = [
     "outbox_event",
     "outbox_page",
     "parked_ids",
+    "projection",
+    "projection_source",
+    "projections",
+    "rebuild",
     "retry_dead",
     "retry_events",
     "retry_record",
@@ -72,4 +89,5 @@ __all__ = [
     "status",
     "this_user",
     "topics_of",
+    "verify",
 ]

@@ -9,12 +9,12 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy.engine import Row
 
-from postroad.codec.late_version import with_version
-from postroad.message import OPTIONAL_ATTRIBUTES, SHARDS, Message, id_from_key, parse_id
+from postroad.message import SHARDS, Message
 from postroad.relay.payloads import Payloads
 from postroad.relay.run_length import RunLength
 from postroad.retry import describe
 from postroad.stores.base import Store
+from postroad.stores.rows import message_of
 from postroad.stores.tables import OutboxTable
 
 _DEEPEST: Final = 500
@@ -22,7 +22,6 @@ _DEEPEST: Final = 500
 _LONGEST_RUN: Final = 8
 MOST_BYTES: Final = 16 * 1024 * 1024
 """Payload in one look; a larger message goes alone."""
-_decode_attributes = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class Due(msgspec.Struct, frozen=True):
@@ -175,39 +174,7 @@ class DueReader:
         return row.topic or self._outbox.topic
 
     def _due(self, row: Row[Any], payload: Any, epoch: int) -> Due:
-        extras = _decode_attributes(row.attributes) if row.attributes else {}
-        payload = payload.encode() if isinstance(payload, str) else bytes(payload)
-        payload, content_type = with_version(payload, row.content_type or "application/json", row.version)
-        message = Message(
-            # One fact in several schema versions is several rows, but one event.
-            id=parse_id(extras["copy_of"]) if "copy_of" in extras else self._event_id(row.event_id),
-            type=row.event_type,
-            topic=self._topic(row),
-            aggregate_type=row.aggregate_type,
-            aggregate_id=str(row.aggregate_id),
-            version=row.version,
-            occurred_at=self._store.time_out(row.occurred_at),  # type: ignore[arg-type]
-            payload=payload,
-            schema_version=row.schema_version or 1,
-            content_type=content_type,
-            tenant=row.tenant_id or "",
-            headers=msgspec.convert(extras["headers"], dict[str, str]) if "headers" in extras else {},
-            correlation_id=row.correlation_id,
-            causation_id=row.causation_id,
-            also_as=extras.get("also_as"),
-            deliver_at=self._store.time_out(row.deliver_at),
-            # Names that newer code may have written are passed over.
-            **{name: extras[name] for name in OPTIONAL_ATTRIBUTES if name in extras},
-        )
+        message = message_of(row, payload, self._store, self._outbox)
         # Whatever is no text shows here, where it can be parked, and not inside the broker's adapter.
         "".join(message.attributes().values())
         return Due(message, row.event_id, row.ordering_key, row.shard, epoch, row.attempts)
-
-    def _event_id(self, value: Any) -> Any:
-        if not isinstance(value, str):
-            return self._store.id_out(value)
-        try:
-            return parse_id(value)
-        except ValueError:
-            # Another program's idea of an id. The same row must be the same event, however often it is sent.
-            return id_from_key(self._outbox.name, "row", value)

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import TextClause, event, inspect, text
+from sqlalchemy import Executable, Table, TextClause, event, inspect, text
 from sqlalchemy.engine import URL, ExceptionContext
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as NoFreeConnection
@@ -22,6 +22,8 @@ from postroad.errors import SchemaMissing, StoreBusy, StoreError, StoreUnavailab
 from postroad.stores import queries
 from postroad.stores.tables import OutboxTable, Syntax, outbox_names
 
+SWAP_PATIENCE: Final = 5
+"""Seconds that a swap waits for those who read in a transaction. Others wait behind it meanwhile."""
 _CHECK_URL: Final = "Check user, password and database in its URL."
 MIGRATE: Final = "Run: postroad db migrate (in Python: await road.migrate())"
 
@@ -32,6 +34,9 @@ TABLES = {
     "inbox": "postroad_inbox",
     "handlers": "postroad_handler",
     "audit": "postroad_audit",
+    "projections": "postroad_projections",
+    "journal": "postroad_projection_journal",
+    "backfills": "postroad_backfill",
     "migrations": "postroad_migration",
 }
 
@@ -195,6 +200,31 @@ class Store:
 
     async def aclose(self) -> None:
         await self.engine.dispose()
+
+    # -- read models ---------------------------------------------------------------------------------
+
+    def upsert_if_newer(self, table: Table, key: str, version: str) -> Executable:
+        """Inserts a row, or changes the one with its key if that is of a lower version."""
+        new: Any = self.insert(table)
+        names = [column.name for column in table.columns if column.computed is None and column.name != key]
+        upsert: Executable = new.on_conflict_do_update(
+            index_elements=[key],
+            set_={name: new.excluded[name] for name in names},
+            where=table.c[version] < new.excluded[version],
+        )
+        return upsert
+
+    def insert(self, table: Table) -> object:
+        """The dialect's own insert, which knows what to do about a row that is there."""
+        raise StoreError("a store must say how it inserts")
+
+    async def swap(self, connection: AsyncConnection, schema: str, *, live: str, shadow: str, old: str) -> None:
+        """`shadow` becomes `live`, and `live` becomes `old` (unless that is empty: then there was none)."""
+        quote = self.syntax.quote
+        within = f"{quote(schema)}." if schema else ""
+        for table, name in ((live, old), (shadow, live)):
+            if name:
+                await connection.exec_driver_sql(f"ALTER TABLE {within}{quote(table)} RENAME TO {quote(name)}")
 
     # -- wake-ups ------------------------------------------------------------------------------------
 

@@ -35,7 +35,7 @@ class Ready:
     @property
     def together(self) -> Together | None:
         if self.handler.batch is not None:
-            return Together(self.handler, self.handler.batch)
+            return Together(self.handler.shares or self.handler, self.handler.batch)
         every = self.handler.commit_every
         return Together(every, every) if every > 1 else None
 

@@ -81,6 +81,9 @@ class EmbeddedBroker:
     async def seek(self, subscription: str, to: datetime | str) -> int:
         return await self._database.write(partial(replay.seek, name=subscription, to=to))
 
+    async def drop(self, subscription: str) -> None:
+        await self._database.write(partial(structure.drop, name=subscription))
+
     async def snapshot(self, subscription: str, name: str) -> None:
         await self._database.write(partial(replay.take_snapshot, subscription=subscription, name=name))
 

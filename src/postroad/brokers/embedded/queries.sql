@@ -215,3 +215,18 @@ VALUES (:name, (SELECT id FROM topic WHERE name = :topic), :ack_deadline, :reten
 -- name: update_subscription
 UPDATE subscription SET ack_deadline = :ack_deadline, retention = :retention, max_attempts = :max_attempts
 WHERE name = :name;
+
+-- name: drop_deliveries
+DELETE FROM delivery WHERE subscription = :subscription;
+
+-- name: drop_receivers
+DELETE FROM receiver WHERE subscription = :subscription;
+
+-- name: drop_dead_letters
+DELETE FROM dead_letter WHERE subscription = :subscription;
+
+-- name: drop_snapshots
+DELETE FROM snapshot WHERE subscription = :subscription;
+
+-- name: drop_subscription
+DELETE FROM subscription WHERE id = :subscription;

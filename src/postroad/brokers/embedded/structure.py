@@ -76,6 +76,12 @@ def _create(connection: sqlite3.Connection, subscription: Subscription) -> None:
         reopen(connection, "reopen_since", {"subscription": found.id, "topic": found.topic, "since": 0})
 
 
+def drop(connection: sqlite3.Connection, now: int, *, name: str) -> None:
+    names = {"subscription": find(connection, now, name=name).id}
+    for table in ("deliveries", "receivers", "dead_letters", "snapshots", "subscription"):
+        connection.execute(SQL[f"drop_{table}"], names)
+
+
 def reopen(connection: sqlite3.Connection, query: str, names: dict[str, object]) -> int:
     """Makes messages unsettled again; the number of those that were settled."""
     # What comes again may stand before what is ready now, so every key's head is found anew.

@@ -6,12 +6,14 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
+from sqlalchemy import Executable, Table, func
+from sqlalchemy.dialects.mysql import Insert
 from sqlalchemy.engine import URL, ExceptionContext
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from postroad.clock import Clock
 from postroad.errors import MissingExtra, StoreBusy
-from postroad.stores.base import Store
+from postroad.stores.base import SWAP_PATIENCE, Store
 from postroad.stores.tables import Syntax
 
 
@@ -51,6 +53,24 @@ class MySQL(Store):
                     yield connection
             finally:
                 await guard.exec_driver_sql(f"SELECT RELEASE_LOCK({lock})")
+
+    def upsert_if_newer(self, table: Table, key: str, version: str) -> Executable:
+        new = Insert(table)
+        newer = new.inserted[version] > table.c[version]
+        names = [c.name for c in table.columns if c.computed is None and c.name not in (key, version)]
+        values = [(name, func.if_(newer, new.inserted[name], table.c[name])) for name in names]
+        # The version last: assigned first, it would be the one that the others are compared with.
+        return new.on_duplicate_key_update([*values, (version, func.greatest(new.inserted[version], table.c[version]))])
+
+    async def swap(self, connection: AsyncConnection, schema: str, *, live: str, shadow: str, old: str) -> None:
+        within = f"{self.syntax.quote(schema)}." if schema else ""
+        pairs = ((live, old), (shadow, live)) if old else ((shadow, live),)
+        renames = (f"{within}{self.syntax.quote(a)} TO {within}{self.syntax.quote(b)}" for a, b in pairs)
+        await connection.exec_driver_sql(f"SET SESSION lock_wait_timeout = {SWAP_PATIENCE}")
+        try:
+            await connection.exec_driver_sql(f"RENAME TABLE {', '.join(renames)}")
+        finally:
+            await connection.exec_driver_sql("SET SESSION lock_wait_timeout = DEFAULT")
 
     def for_console(self, statement: str) -> str:
         if "\nBEGIN\n" not in statement:

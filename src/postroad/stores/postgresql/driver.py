@@ -5,19 +5,28 @@ from contextlib import asynccontextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import event
+from sqlalchemy import Table, event, text
+from sqlalchemy.dialects.postgresql import Insert
 from sqlalchemy.engine import URL
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from postroad.clock import Clock
 from postroad.errors import MissingExtra
-from postroad.stores.base import Notifier, Result, Store
+from postroad.stores.base import SWAP_PATIENCE, Notifier, Result, Store
 from postroad.stores.tables import OutboxTable, Syntax
 
 if TYPE_CHECKING:
     from postroad.stores.postgresql.direct import Autocommit
 
 _IDLE, _IN_ERROR = 0, 3  # PQTRANS_IDLE and PQTRANS_INERROR of libpq
+
+_GRANTS = """
+SELECT format('GRANT %s ON %s TO %s%s', a.privilege_type, CAST(:shadow AS text),
+              CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END,
+              CASE WHEN a.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END)
+  FROM pg_class c, aclexplode(c.relacl) a
+ WHERE c.oid = to_regclass(CAST(:live AS text)) AND a.grantee <> c.relowner
+"""
 
 
 class PostgreSQL(Store):
@@ -107,6 +116,18 @@ class PostgreSQL(Store):
         # As text, which the statements cast: the driver's own arrays take many times longer to write, and the
         # relay sends several with every read.
         return "{" + ",".join(map(_element, values)) + "}"
+
+    def insert(self, table: Table) -> Insert:
+        return Insert(table)
+
+    async def swap(self, connection: AsyncConnection, schema: str, *, live: str, shadow: str, old: str) -> None:
+        await connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{SWAP_PATIENCE}s'")
+        within = f"{self.syntax.quote(schema)}." if schema else ""
+        names = {"live": f"{within}{self.syntax.quote(live)}", "shadow": f"{within}{self.syntax.quote(shadow)}"}
+        # Rights belong to a table, not to its name: whoever may read the one must be able to read the other.
+        for grant in (await connection.execute(text(_GRANTS), names)).scalars().all():
+            await connection.exec_driver_sql(grant)
+        await super().swap(connection, schema, live=live, shadow=shadow, old=old)
 
     def turns_away(self, error: Exception) -> bool:
         # Of a connection that never was there is no code, only what the server said.

@@ -12,7 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import event
+from sqlalchemy import Table, event
+from sqlalchemy.dialects.sqlite import Insert
 from sqlalchemy.engine import URL, ExceptionContext
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
@@ -115,6 +116,9 @@ class SQLite(Store):
             if direct := self.__dict__.pop(name, None):
                 await direct.aclose()
         await super().aclose()
+
+    def insert(self, table: Table) -> Insert:
+        return Insert(table)
 
     async def watch(self, channel: str, wake: Callable[[], None], but_from: str = "") -> None:
         """`data_version` changes when another connection has committed; a new connection counts anew."""

@@ -1,0 +1,132 @@
+"""Where a rebuild gets the events from."""
+
+import logging
+from collections.abc import AsyncGenerator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final, Protocol
+from uuid import uuid4
+
+from postroad.brokers.base import Broker, Flow, Replaying, Subscription, Topology
+from postroad.clock import Clock
+from postroad.errors import PoisonError, UnsupportedByBroker
+from postroad.message import Message
+from postroad.naming import check_group
+from postroad.stores.base import Store
+from postroad.stores.rows import message_of
+from postroad.stores.tables import OutboxTable
+
+_PAGE: Final = 500
+_SKEW: Final = timedelta(seconds=5)
+"""By which the broker's clock may be ahead of ours."""
+_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_log = logging.getLogger("postroad")
+
+
+class Source(Protocol):
+    """Everything that had happened when `read` was called, each aggregate's events in order; and then it ends.
+
+    What happens later may come too, or not. What comes that is not the projection's is passed over.
+    """
+
+    async def size(self) -> int:
+        """About how many events, for those who watch; 0 if nobody knows."""
+
+    def read(self) -> AsyncGenerator[Message, None]: ...
+
+
+class OutboxSource:
+    """The owner's outbox, where it is in the same database. It holds what its retention has left."""
+
+    def __init__(self, store: Store, outboxes: Sequence[OutboxTable], aggregate: str) -> None:
+        self._store, self._outboxes, self._aggregate = store, outboxes, aggregate
+
+    async def size(self) -> int:
+        return sum([await self._size(outbox) for outbox in self._outboxes])
+
+    async def _size(self, outbox: OutboxTable) -> int:
+        found = await self._store.read("outbox_history_size", outbox, aggregate_type=self._aggregate)
+        return int(found.rows[0].events)
+
+    async def read(self) -> AsyncGenerator[Message, None]:
+        for outbox in self._outboxes:
+            async for message in self._history(outbox):
+                if not message.deliver_at or message.deliver_at <= self._store.clock.now():
+                    yield message
+
+    async def _history(self, outbox: OutboxTable) -> AsyncGenerator[Message, None]:
+        after_id, after_version = "", 0
+        while True:
+            page = await self._store.read(
+                "outbox_history",
+                outbox,
+                aggregate_type=self._aggregate,
+                after_id=after_id,
+                after_version=after_version,
+                limit=_PAGE,
+            )
+            for row in page.rows:
+                yield message_of(row, row.payload, self._store, outbox)
+            if len(page.rows) < _PAGE:
+                return
+            after_id, after_version = str(page.rows[-1].aggregate_id), page.rows[-1].version
+
+
+class BrokerSource:
+    """What the broker still keeps, through a subscription of its own: that of the group stays where it is, and so do
+    its inbox and its other handlers."""
+
+    def __init__(
+        self, broker: Broker, topics: Sequence[str], name: str, *, clock: Clock, since: datetime | None = None
+    ) -> None:
+        """`name`: the projection's. `since`: not everything, but what was published from then on."""
+        if not broker.features.seek or not isinstance(broker, Replaying):
+            raise UnsupportedByBroker(
+                broker.address.partition(":")[0], "replay", "Give the projection another source of its events."
+            )
+        self._broker, self._clock, self._since = broker, clock, since or _BEGINNING
+        self._prefix = f"{name.replace('_', '-')}-rebuild-"
+        # Of this attempt alone: one that was given up, and does not know it yet, must not disturb the next.
+        group = check_group(f"{self._prefix}{uuid4().hex[:8]}")
+        self._subscriptions = tuple(Subscription(f"{topic}.{group}", topic) for topic in topics)
+
+    async def size(self) -> int:
+        """Sets the subscriptions back; the broker counts while it does."""
+        await self._leave(self._prefix)
+        await self._broker.apply(Topology(tuple(s.topic for s in self._subscriptions), self._subscriptions))
+        return sum([await self._broker.seek(s.name, self._since) for s in self._subscriptions])
+
+    async def read(self) -> AsyncGenerator[Message, None]:
+        await self.size()
+        until = self._clock.now() + _SKEW
+        try:
+            for subscription in self._subscriptions:
+                async for message in self._replay(subscription, until):
+                    yield message
+        finally:
+            await self._leave()
+
+    async def _replay(self, subscription: Subscription, until: datetime) -> AsyncGenerator[Message, None]:
+        receiver = await self._broker.subscribe(subscription.name, Flow())
+        try:
+            while await self._is_more(subscription.name, until):
+                for delivery in await receiver.receive():
+                    # At once: if this rebuild fails, the next one begins anew.
+                    await delivery.ack()
+                    try:
+                        yield Message.from_wire(subscription.topic, delivery.attributes, delivery.data)
+                    except PoisonError as error:
+                        _log.warning("a message of %s is passed over: %s", subscription.topic, error)
+        finally:
+            await receiver.aclose()
+
+    async def _is_more(self, subscription: str, until: datetime) -> bool:
+        depth = await self._broker.depth(subscription)
+        return depth.messages > depth.delayed and (depth.oldest is None or depth.oldest <= until)
+
+    async def _leave(self, prefix: str = "") -> None:
+        """Nobody would read what arrived there, and it would be kept for ever. With `prefix`, also what others left."""
+        ours = {subscription.name for subscription in self._subscriptions}
+        old = tuple(f"{subscription.topic}.{prefix}" for subscription in self._subscriptions) if prefix else ()
+        for there in await self._broker.subscriptions():
+            if there.name in ours or there.name.startswith(old):
+                await self._broker.drop(there.name)
