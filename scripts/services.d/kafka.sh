@@ -2,7 +2,8 @@
 port=59092
 packages='maven default-jre-headless'
 patience=120 # a JVM on a busy machine
-libraries=$state/kafka-libs # beside the data: new data must not mean a new download
+# Beside the data: new data must not mean a new download.
+libraries=${state:-$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/.services}/kafka-libs
 version=3.9.1
 
 url() { echo "kafka://127.0.0.1:$port/?partitions=3&session_timeout=2"; }
@@ -23,7 +24,7 @@ fetch() {
 		  </dependencies>
 		</project>
 	POM
-  say 'fetching its jars (a minute or two)'
+  ! declare -F say >/dev/null || say 'fetching its jars (a minute or two)'
   for try in 1 2 3; do
     rm -rf "$libraries.part"
     timeout 600 mvn --batch-mode --quiet --file "$pom" \

@@ -28,6 +28,7 @@ _BETWEEN_COMMITS: Final = 0.1
 _LOOK: Final = 0.05
 """Seconds after which somebody with an errand is heard at the latest."""
 _LOOK_WHILE_FULL: Final = 0.002
+_AFTER_A_SURPRISE: Final = 1.0
 
 log = logging.getLogger("postroad.kafka")
 
@@ -45,6 +46,7 @@ class Consumer:
         self._errands: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._next_commit = 0.0
         self._member: Member | None = None
+        self._spoilt: KafkaException | None = None
         self._thread = threading.Thread(target=self._run, name="postroad-kafka-receive", daemon=True)
 
     # -- from any thread ---------------------------------------------------------------------------------
@@ -122,21 +124,26 @@ class Consumer:
     # -- the thread --------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        while not self._closing:
+            try:
+                self._be_member()
+            except Exception as error:  # this thread has nobody else to tell, and must not end unnoticed
+                log.exception("the consumer of %s begins again", self._subscription)
+                self._tell(BrokerUnavailable(f"The consumer of {self._subscription} failed: {error}. It begins again."))
+                time.sleep(_AFTER_A_SURPRISE)
+        self._refuse_errands()
+
+    def _be_member(self) -> None:
+        member = self._member = Member(self._settings())
         try:
-            self._member = Member(self._settings())
-            self._member.subscribe(
-                [self._topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
-            )
+            member.subscribe([self._topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
             while not self._closing:
                 self._turn()
-            self._leave()
-        except Exception as error:  # this thread has nobody else to tell
-            self._closing = True
-            log.exception("the consumer of %s has ended", self._subscription)
-            self._tell(BrokerUnavailable(f"The consumer of {self._subscription} has ended: {error}. Start it again."))
+            self._commit_at_last()
         finally:
-            self._closing = True
-            self._refuse_errands()
+            self._retire_all(list(self._partitions))
+            self._member = None
+            member.close()
 
     def _settings(self) -> dict[str, Any]:
         return settings(
@@ -168,6 +175,9 @@ class Consumer:
         assert self._member is not None
         while self._errands:
             self._run_errand(*self._errands.popleft())
+        if self._spoilt is not None:
+            spoilt, self._spoilt = self._spoilt, None
+            raise spoilt
         self._make_room()
         if time.monotonic() >= self._next_commit:
             self._commit(asynchronous=True)
@@ -216,16 +226,25 @@ class Consumer:
                       self._subscription, wanted, partition.number, end, first)  # fmt: skip
         with self._lock:
             partition.next = first
-        self._member.seek(TopicPartition(partition.topic, partition.number, first))
+        self._paused.discard(partition.name)
+        self._move([TopicPartition(partition.topic, partition.number, first)])
 
-    def _leave(self) -> None:
+    def _move(self, places: list[TopicPartition]) -> None:
+        """Reads on from there. Not by a seek: that is refused where nothing could be read."""
         assert self._member is not None
+        try:
+            self._member.incremental_unassign(places)
+            self._member.incremental_assign(places)
+        except KafkaException as error:
+            # The next commit would pass over what lies between: a new member begins where it should.
+            self._spoilt = error
+            raise
+
+    def _commit_at_last(self) -> None:
         try:
             self._commit(asynchronous=False)
         except KafkaException as error:
             log.debug("%s left without a last commit: %s", self._subscription, error)
-        self._retire_all(self._partitions)
-        self._member.close()
 
     def _run_errand(self, errand: Callable[[], Any], done: "Future[Any]") -> None:
         if not done.set_running_or_notify_cancel():
@@ -337,12 +356,12 @@ class Consumer:
             retired = [self._partitions[name] for name in list(names) if name in self._partitions]
             for partition in retired:
                 self._retire(partition)
-                self._paused.discard(partition.name)
         self._tell(Gone())
         return retired
 
     def _retire(self, partition: Partition) -> None:
         del self._partitions[partition.name]
+        self._paused.discard(partition.name)  # what is assigned anew is not paused
         partition.alive = False
         sizes = partition.sizes
         self._messages -= len(sizes)
