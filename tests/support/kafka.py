@@ -1,5 +1,6 @@
 """Kafka as an outsider sees it: to break what the adapter relies on, and to look at what it did."""
 
+import time
 from functools import cache
 from typing import Any
 
@@ -34,10 +35,18 @@ def admin(url: str) -> AdminClient:
 def create_topic(url: str, topic: str, partitions: int = 3, **config: str) -> None:
     new = NewTopic(topic, partitions, 1, config={name.replace("_", "."): value for name, value in config.items()})
     admin(url).create_topics([new])[topic].result()
+    _until_seen(url, topic, partitions)
 
 
 def let_grow(url: str, topic: str, partitions: int) -> None:
     admin(url).create_partitions([NewPartitions(topic, partitions)])[topic].result()
+    _until_seen(url, topic, partitions)
+
+
+def _until_seen(url: str, topic: str, partitions: int) -> None:
+    """The server that is asked hears of it a moment later."""
+    while len(found.partitions if (found := admin(url).list_topics(timeout=5).topics.get(topic)) else ()) < partitions:
+        time.sleep(0.01)
 
 
 def topics(url: str) -> set[str]:

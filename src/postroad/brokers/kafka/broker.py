@@ -40,7 +40,7 @@ class KafkaBroker:
         self._structure = Structure(self._client, address)
         self._known = KnownTopics(self._structure)
         self._publisher, self._reader = Publisher(address), Reader(address)
-        self._graveyard = Graveyard(self._publisher, self._reader, clock)
+        self._graveyard = Graveyard(self._structure, self._publisher, self._reader, clock)
         self._receivers: list[KafkaReceiver] = []
 
     @property

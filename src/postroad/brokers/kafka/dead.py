@@ -5,15 +5,14 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from confluent_kafka import KafkaError
 from confluent_kafka import Message as Record
 
 from postroad.brokers.base import DeadLetter
-from postroad.brokers.kafka.client import Rejection
 from postroad.brokers.kafka.publisher import Publisher
 from postroad.brokers.kafka.reader import Reader
 from postroad.brokers.kafka.receiver import KafkaDelivery
 from postroad.brokers.kafka.record import FOR, OWN, Letter, attributes_of, headers_of
+from postroad.brokers.kafka.structure import Structure
 from postroad.clock import Clock
 from postroad.errors import BrokerError, BrokerUnavailable
 from postroad.message import parse_rfc3339, rfc3339
@@ -24,8 +23,8 @@ _LONG_AGO: Final = datetime.fromtimestamp(0, UTC)
 
 
 class Graveyard:
-    def __init__(self, publisher: Publisher, reader: Reader, clock: Clock) -> None:
-        self._publisher, self._reader, self._clock = publisher, reader, clock
+    def __init__(self, structure: Structure, publisher: Publisher, reader: Reader, clock: Clock) -> None:
+        self._structure, self._publisher, self._reader, self._clock = structure, publisher, reader, clock
 
     async def bury(self, delivery: KafkaDelivery, reason: str) -> None:
         """Returns when Kafka has it. Tried again, it is the same letter."""
@@ -52,7 +51,7 @@ class Graveyard:
             raise BrokerUnavailable(f"{_grave(delivery.topic)} does not take the letter: {error}. Run apply.") from None
 
     async def letters(self, topic: str, limit: int, after: str) -> list[DeadLetter]:
-        found = await asyncio.to_thread(self._read, topic, ())
+        found = await self._found(topic)
         ids = list(found)
         begin = ids.index(after) + 1 if after in found else 0
         left = [letter for letter in (found[id] for id in ids[begin:]) if letter is not None]
@@ -76,23 +75,24 @@ class Graveyard:
         return len(letters)
 
     async def _wanted(self, topic: str, ids: Sequence[str]) -> list[DeadLetter]:
-        found = await asyncio.to_thread(self._read, topic, frozenset(ids)) if ids else {}
+        found = await self._found(topic, frozenset(ids)) if ids else {}
         return [letter for letter in found.values() if letter is not None]
 
     async def _entomb(self, topic: str, letter: DeadLetter) -> None:
         await self._publisher.place(Letter(_grave(topic), letter.id.encode(), None, []))
 
-    def _read(self, topic: str, only: Collection[str]) -> dict[str, DeadLetter | None]:
+    async def _found(self, topic: str, only: Collection[str] = ()) -> dict[str, DeadLetter | None]:
         """By id, in the order in which they came; None: it is dealt with."""
+        if not await self._structure.partitions(_grave(topic)):
+            return {}
+        return await asyncio.to_thread(self._read, topic, only)
+
+    def _read(self, topic: str, only: Collection[str]) -> dict[str, DeadLetter | None]:
         found: dict[str, DeadLetter | None] = {}
-        try:
-            for record in self._reader.all_of(_grave(topic)):
-                id = (record.key() or b"").decode(errors="replace")
-                if not only or id in only:
-                    found[id] = None if record.value() is None else _letter(id, topic, record)
-        except Rejection as rejection:
-            if rejection.code != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise
+        for record in self._reader.all_of(_grave(topic)):
+            id = (record.key() or b"").decode(errors="replace")
+            if not only or id in only:
+                found[id] = None if record.value() is None else _letter(id, topic, record)
         return found
 
 

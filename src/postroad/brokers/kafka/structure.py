@@ -1,7 +1,8 @@
 """Topics and groups: what is there, what is missing, and what must not be used as it is."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, TopicCollection, TopicPartition
@@ -17,9 +18,10 @@ from confluent_kafka.admin import (
 from postroad.brokers.base import Change, Subscription, Topology
 from postroad.brokers.kafka.address import ANSWER_SECONDS, Address
 from postroad.brokers.kafka.client import Client, Rejection
-from postroad.errors import ConfigurationError
+from postroad.errors import BrokerUnavailable, ConfigurationError
 
 _DAY: Final = 86_400.0
+_PAUSE: Final = 0.02
 _RETENTION: Final = "retention.ms"
 _CLEANUP: Final = "cleanup.policy"
 SNAPSHOT: Final = "@"
@@ -182,10 +184,13 @@ class Structure:
         except Rejection as rejection:
             if rejection.code != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise  # else somebody else was quicker
-        while not (count := await self.partitions(topic)):  # noqa: ASYNC110  # nobody tells
-            await asyncio.sleep(0.02)
-        # It is there once its partitions have somebody who answers for them.
-        await self.ends(topic, range(count))
+
+        async def is_there() -> bool:
+            return await self.partitions(topic) > 0
+
+        await self._until(is_there, topic)
+        # Its partitions must have somebody who answers for them, too.
+        await self.ends(topic, range(await self.partitions(topic)))
 
     async def _alter(self, topic: str, settings: dict[str, str]) -> None:
         entries = [
@@ -195,6 +200,19 @@ class Structure:
         await self._client.ask_all(
             lambda admin: admin.incremental_alter_configs([resource], request_timeout=ANSWER_SECONDS)
         )
+
+        async def is_so() -> bool:
+            return settings.items() <= (await self._settings(topic)).items()
+
+        await self._until(is_so, topic)
+
+    async def _until(self, seen: Callable[[], Awaitable[bool]], topic: str) -> None:
+        """The controller has said yes; the server that is asked next hears of it a moment later."""
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while not await seen():
+            if time.monotonic() > deadline:
+                raise BrokerUnavailable(f"Kafka has not made topic {topic!r} as it said it would. Try again.")
+            await asyncio.sleep(_PAUSE)
 
     async def _begin(self, subscription: str) -> None:
         """A group is there when it has a place."""
