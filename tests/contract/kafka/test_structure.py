@@ -7,7 +7,7 @@ from confluent_kafka.admin import ConfigResource, ResourceType
 
 from postroad.brokers.base import Change, Flow, Subscription, Topology
 from postroad.brokers.kafka.broker import KafkaBroker
-from postroad.errors import ConfigurationError, OperationRefused
+from postroad.errors import ConfigurationError, OperationRefused, UnsupportedByBroker
 from postroad.testing.post import Post
 from tests.support.kafka import admin, committed, connected, create_topic
 
@@ -70,10 +70,9 @@ async def test_a_compacted_topic_is_refused(broker: KafkaBroker, kafka_url: str)
         await broker.apply(post.topology)
 
 
-async def test_a_subscription_without_its_topic_is_refused(broker: KafkaBroker) -> None:
-    post = Post(broker)
-    with pytest.raises(ConfigurationError, match="does not exist"):
-        await broker._structure._begin(post.subscription.name)
+async def test_a_limit_of_deliveries_on_the_broker_is_refused(broker: KafkaBroker) -> None:
+    with pytest.raises(UnsupportedByBroker, match="the inbox counts"):
+        await broker.plan(Post(broker, max_attempts=5).topology)
 
 
 async def test_a_new_group_begins_with_what_was_there_before_it(post: Post) -> None:

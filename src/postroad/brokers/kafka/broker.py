@@ -87,9 +87,8 @@ class KafkaBroker:
         return await self._structure.subscriptions()
 
     async def depth(self, subscription: str) -> Depth:
-        """What stands behind the first unsettled message counts, although some of it may be settled already."""
-        await self._commit(subscription)
-        topic, positions = topic_of(subscription), await self._structure.known_positions(subscription)
+        """The lag: all from the first unsettled message on, although some of it may be settled already."""
+        topic, positions = topic_of(subscription), await self._positions(subscription)
         begins = await self._structure.ends(topic, positions, first=True)
         ends = await self._structure.ends(topic, positions)
         begins = {number: max(begins[number], offset) for number, offset in positions.items()}
@@ -100,8 +99,7 @@ class KafkaBroker:
 
     async def seek(self, subscription: str, to: datetime | str) -> int:
         """Never forward: what is not settled stays unsettled."""
-        await self._commit(subscription)
-        topic, positions = topic_of(subscription), await self._structure.known_positions(subscription)
+        topic, positions = topic_of(subscription), await self._positions(subscription)
         targets = await self._targets(subscription, topic, positions, to)
         targets = {number: min(position, targets.get(number, position)) for number, position in positions.items()}
         mine = self._mine(subscription)
@@ -118,8 +116,7 @@ class KafkaBroker:
 
     async def snapshot(self, subscription: str, name: str) -> None:
         """A group without members, at the same place. Kafka keeps it as long as the messages: seven days by default."""
-        await self._commit(subscription)
-        positions = await self._structure.known_positions(subscription)
+        positions = await self._positions(subscription)
         await self._structure.set_positions(f"{subscription}{SNAPSHOT}{name}", positions)
 
     async def dead_letters(self, topic: str, limit: int = 100, after: str = "") -> Sequence[DeadLetter]:
@@ -138,10 +135,12 @@ class KafkaBroker:
     def _mine(self, subscription: str) -> list[KafkaReceiver]:
         return [r for r in self._receivers if r.subscription == subscription and not r.closed]
 
-    async def _commit(self, subscription: str) -> None:
-        """So that what was settled here a moment ago counts as settled."""
+    async def _positions(self, subscription: str) -> dict[int, int]:
+        """What was settled here a moment ago counts as settled, although it may not be committed yet."""
+        positions = await self._structure.known_positions(subscription)
         for receiver in self._mine(subscription):
-            await receiver.commit()
+            positions |= {number: offset for number, offset in receiver.positions().items() if offset >= 0}
+        return positions
 
     async def _targets(
         self, subscription: str, topic: str, positions: dict[int, int], to: datetime | str
@@ -159,8 +158,8 @@ class KafkaBroker:
         return f"Subscription {subscription!r} has no snapshot {name!r}. {cure}"
 
     async def _set_back(self, mine: Sequence[KafkaReceiver], targets: dict[int, int]) -> int:
-        held = set().union(*[await receiver.numbers() for receiver in mine])
-        if held != set(targets):
+        held = [number for receiver in mine for number in receiver.positions()]
+        if sorted(held) != sorted(targets):
             raise OperationRefused(
                 f"The workers of subscription {mine[0].subscription!r} are just sharing out its partitions. "
                 "Try again in a moment."

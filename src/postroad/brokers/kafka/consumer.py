@@ -89,12 +89,10 @@ class Consumer:
         """By which the server knows this member."""
         return (self._member.memberid() or "") if self._member else ""
 
-    def commit_now(self) -> None:
-        self._commit(asynchronous=False)
-
-    def numbers(self) -> set[int]:
-        """Of the partitions that are ours."""
-        return {p.number for p in self._partitions.values()}
+    def positions(self) -> dict[int, int]:
+        """Of the partitions that are ours, and ahead of what is committed."""
+        with self._lock:
+            return {p.number: p.position for p in self._partitions.values()}
 
     def set_back(self, targets: Mapping[int, int]) -> int:
         """To earlier offsets of some partitions. The number of messages that come again."""

@@ -199,11 +199,8 @@ class KafkaReceiver:
     async def identity(self) -> str:
         return str(await self._run(self._consumer.identity))
 
-    async def commit(self) -> None:
-        await self._run(self._consumer.commit_now)
-
-    async def numbers(self) -> set[int]:
-        return await self._run(self._consumer.numbers)
+    def positions(self) -> dict[int, int]:
+        return self._consumer.positions()
 
     async def set_back(self, targets: Mapping[int, int]) -> int:
         return await self._run(lambda: self._consumer.set_back(targets))

@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
 from postroad.brokers.base import Change, Subscription, Topology
 from postroad.brokers.kafka.address import ANSWER_SECONDS, Address
 from postroad.brokers.kafka.client import Client, Rejection
-from postroad.errors import BrokerUnavailable, ConfigurationError
+from postroad.errors import BrokerUnavailable, ConfigurationError, UnsupportedByBroker
 
 _DAY: Final = 86_400.0
 _PAUSE: Final = 0.02
@@ -143,6 +143,8 @@ class Structure:
             if step := await self._topic(topic, settings):
                 steps.append(step)
         for subscription in topology.subscriptions:
+            if subscription.max_attempts:
+                raise UnsupportedByBroker("Kafka", "count of deliveries", "Leave max_attempts at 0: the inbox counts.")
             if not await self.positions(subscription.name):
                 told = "from the first message that is left"
                 steps.append((Change("create", "subscription", subscription.name, told), {}))
@@ -217,10 +219,12 @@ class Structure:
     async def _begin(self, subscription: str) -> None:
         """A group is there when it has a place."""
         topic = topic_of(subscription)
-        count = await self.partitions(topic)
-        if not count:
-            raise ConfigurationError(f"Topic {topic!r} of subscription {subscription!r} does not exist. Name it, too.")
-        await self.set_positions(subscription, await self.ends(topic, range(count), first=True))
+        first = await self.ends(topic, range(await self.partitions(topic)), first=True)
+        try:
+            await self.set_positions(subscription, first)
+        except Rejection:
+            if not await self.positions(subscription):
+                raise  # else somebody else was quicker, and has workers in it already
 
 
 def topic_of(group: str) -> str:
