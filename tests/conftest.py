@@ -3,6 +3,7 @@
 postgresql_url, mariadb_url              the server; tests share it, so leave it as found
 fresh_postgresql_url, fresh_mariadb_url  an empty database of the test's own
 rabbitmq_url                             a virtual host of this test run's own on the server
+kafka_url                                the server; topics are named anew by each test
 sqlite_url                               an empty SQLite file of the test's own
 database_url                             the test runs three times, once on each store (`store_kind` names it)
 """
@@ -59,6 +60,11 @@ def mariadb_url() -> str:
 def rabbitmq_url() -> Iterator[str]:
     with fresh_vhost(address("rabbitmq")) as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def kafka_url() -> str:
+    return address("kafka")
 
 
 @pytest.fixture

@@ -1,0 +1,91 @@
+"""Kafka as an outsider sees it: to break what the adapter relies on, and to look at what it did."""
+
+import time
+from functools import cache
+from typing import Any
+
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, Message, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+from postroad.brokers import connect_broker
+from postroad.brokers.base import Broker
+from postroad.brokers.kafka.address import parse
+from postroad.brokers.kafka.broker import KafkaBroker
+from postroad.clock import SystemClock
+
+
+def connected(url: str, **options: object) -> KafkaBroker:
+    """A broker; `options` stand instead of the URL's."""
+    broker: Broker = connect_broker(with_options(url, **options), clock=SystemClock())
+    assert isinstance(broker, KafkaBroker)
+    return broker
+
+
+def with_options(url: str, **options: object) -> str:
+    """Of an option that is given twice, the last one counts."""
+    return "&".join([url, *(f"{name}={value}" for name, value in options.items())])
+
+
+@cache
+def admin(url: str) -> AdminClient:
+    """Kept: what it was asked would end with it."""
+    return AdminClient(parse(url).client())
+
+
+def create_topic(url: str, topic: str, partitions: int = 3, **config: str) -> None:
+    new = NewTopic(topic, partitions, 1, config={name.replace("_", "."): value for name, value in config.items()})
+    admin(url).create_topics([new])[topic].result()
+    _until_seen(url, topic, partitions)
+
+
+def let_grow(url: str, topic: str, partitions: int) -> None:
+    admin(url).create_partitions([NewPartitions(topic, partitions)])[topic].result()
+    _until_seen(url, topic, partitions)
+
+
+def _until_seen(url: str, topic: str, partitions: int) -> None:
+    """The server that is asked hears of it a moment later."""
+    while len(found.partitions if (found := admin(url).list_topics(timeout=5).topics.get(topic)) else ()) < partitions:
+        time.sleep(0.01)
+
+
+def topics(url: str) -> set[str]:
+    return set(admin(url).list_topics(timeout=5).topics)
+
+
+def committed(url: str, group: str) -> dict[int, int]:
+    found = admin(url).list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result()
+    return {place.partition: place.offset for place in found.topic_partitions if place.offset >= 0}
+
+
+def commit(url: str, group: str, topic: str, offsets: dict[int, int]) -> None:
+    places = [TopicPartition(topic, number, offset) for number, offset in offsets.items()]
+    done = admin(url).alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, places)])[group].result()
+    assert not [place.error for place in done.topic_partitions if place.error]
+
+
+def records(url: str, topic: str) -> list[Message]:
+    """Everything that is in a topic, partition by partition."""
+    settings: dict[str, Any] = {
+        "group.id": "outsider",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "fetch.wait.max.ms": 10,
+        "auto.offset.reset": "earliest",
+    }
+    consumer = Consumer(parse(url).client() | settings)
+    try:
+        count = len(consumer.list_topics(topic, timeout=5).topics[topic].partitions)
+        consumer.assign([TopicPartition(topic, number, 0) for number in range(count)])
+        found: list[Message] = []
+        while count:
+            record = consumer.poll(10)
+            assert record is not None
+            if record.error() is None:
+                found.append(record)
+            else:
+                assert record.error().code() == KafkaError._PARTITION_EOF
+                count -= 1
+        return sorted(found, key=lambda record: (record.partition(), record.offset()))
+    finally:
+        consumer.close()
