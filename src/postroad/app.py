@@ -29,7 +29,7 @@ from postroad.relay import Pruner, Relay, RelayOptions
 from postroad.runner import Runner
 from postroad.settings import Settings, load
 from postroad.settings import arguments as settings_arguments
-from postroad.settings.load import Source
+from postroad.settings.load import Source as SettingsSource
 from postroad.stores import Store, migrations, open_store
 from postroad.stores.tables import DEFAULT_OUTBOX, OutboxTable
 from postroad.subscriber import Subscriber, SubscriberOptions
@@ -79,7 +79,7 @@ class Postroad:
         self.store: Store = open_store(self.database_url, clock=self.clock)
 
     @classmethod
-    def from_settings(cls, settings: "Source | Settings" = None, **arguments: Any) -> "Postroad":
+    def from_settings(cls, settings: "SettingsSource | Settings" = None, **arguments: Any) -> "Postroad":
         """Made from a YAML file, a mapping or, without either, the environment alone.
 
         An argument of Postroad's own given here counts for more than the environment, and that for more than the file.
