@@ -7,7 +7,7 @@ command        Command.Genesis.Session.Start           Command.<Domain>.<Aggrega
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from postroad.errors import InvalidName
@@ -131,6 +131,20 @@ def map_faults(events: dict[str, str]) -> list[InvalidName]:
             continue
         if not same_word(event, expected):
             faults.append(InvalidName("event type", event, f"does not follow from {command!r}. Use {expected!r}."))
+    return faults
+
+
+def name_faults(commands: Mapping[str, str], events: Sequence[str]) -> list[InvalidName]:
+    """Everything wrong with the commands of a service, by the event that each stands for, and with its events."""
+    faults = map_faults(dict(commands))
+    for event in events:
+        try:
+            check_command(event) if event.startswith("Command.") else check_event_type(event)
+        except InvalidName as fault:
+            faults.append(fault)
+    for command, event in commands.items():
+        if not any(same_word(event, known) for known in events):
+            faults.append(InvalidName("command", command, f"has no event of its own. Declare {event!r} with @event."))
     return faults
 
 

@@ -10,14 +10,17 @@ from sqlalchemy.exc import DBAPIError
 
 from postroad.cli.application import UserCodeFailed
 from postroad.cli.audit import audit
+from postroad.cli.command import command as commands
 from postroad.cli.db import db
 from postroad.cli.dlq import dlq
 from postroad.cli.inbox import inbox
+from postroad.cli.names import names
 from postroad.cli.outbox import outbox
 from postroad.cli.publish import publish
 from postroad.cli.running import dev, relay, run, worker
 from postroad.cli.status import status
 from postroad.cli.tail import tail
+from postroad.cli.trace import trace
 from postroad.errors import PostroadError
 from postroad.redact import one_line, redact
 
@@ -115,5 +118,5 @@ def main(debug: bool) -> None:
     """
 
 
-for command in (dev, status, tail, publish, outbox, inbox, dlq, audit, run, relay, worker, db):
+for command in (dev, status, tail, trace, publish, outbox, inbox, dlq, commands, audit, run, relay, worker, db, names):
     main.add_command(command)

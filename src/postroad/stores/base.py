@@ -32,6 +32,8 @@ TABLES = {
     "inbox": "postroad_inbox",
     "handlers": "postroad_handler",
     "audit": "postroad_audit",
+    "commands": "postroad_command_box",
+    "domain_events": "postroad_domain_events",
     "migrations": "postroad_migration",
 }
 
