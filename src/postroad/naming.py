@@ -7,7 +7,7 @@ command        Command.Genesis.Session.Start           Command.<Domain>.<Aggrega
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from postroad.errors import InvalidName
@@ -134,18 +134,14 @@ def map_faults(events: dict[str, str]) -> list[InvalidName]:
     return faults
 
 
-def name_faults(commands: Mapping[str, str], events: Sequence[str]) -> list[InvalidName]:
-    """Everything wrong with the commands of a service, by the event that each stands for, and with its events."""
-    faults = map_faults(dict(commands))
-    for event in events:
-        try:
-            check_command(event) if event.startswith("Command.") else check_event_type(event)
-        except InvalidName as fault:
-            faults.append(fault)
-    for command, event in commands.items():
-        if not any(same_word(event, known) for known in events):
-            faults.append(InvalidName("command", command, f"has no event of its own. Declare {event!r} with @event."))
-    return faults
+def eventless(commands: Iterable[str], events: Collection[str]) -> list[InvalidName]:
+    """The commands whose event is not among these."""
+    expected = {command: event_of(command) for command in commands}
+    return [
+        InvalidName("command", command, f"has no event of its own. Declare {event!r} with @event.")
+        for command, event in expected.items()
+        if not any(same_word(event, known) for known in events)
+    ]
 
 
 def check_aggregate(name: str) -> str:

@@ -91,3 +91,27 @@ def declare(road: Postroad) -> Postroad:
 
 def genesis(url: str, broker: str, **options: Any) -> Postroad:
     return declare(Postroad("genesis", url, broker, **options))
+
+
+async def kept(road: Postroad) -> dict[str, list[Any]]:
+    """What is stored: the commands' states, the events with their versions, and what the outbox has of them."""
+    async with road.store.reading() as connection:
+
+        async def ask(sql: str) -> list[Any]:
+            return [tuple(row) for row in await connection.exec_driver_sql(road.store.fill(sql))]
+
+        return {
+            "commands": [row[0] for row in await ask("SELECT status FROM {commands} ORDER BY seq")],
+            "events": await ask("SELECT event_id, aggregate_id, aggregate_version FROM {domain_events} ORDER BY 1"),
+            "outbox": await ask("SELECT event_id, aggregate_id, version FROM postroad_outbox ORDER BY 1"),
+        }
+
+
+async def expire_leases(road: Postroad) -> None:
+    """As if every holder had been silent for longer than its lease."""
+    await change(road, "UPDATE {commands} SET locked_until = '2000-01-01 00:00:00' WHERE status = 'PROCESSING'")
+
+
+async def change(road: Postroad, sql: str) -> None:
+    async with road.store.transaction() as connection:
+        await connection.exec_driver_sql(road.store.fill(sql))

@@ -6,7 +6,7 @@ from postroad.cli.application import load
 from postroad.cli.output import Output
 from postroad.cli.which import needs_app
 from postroad.events import declared_names
-from postroad.naming import name_faults
+from postroad.naming import eventless
 
 
 @click.group()
@@ -20,14 +20,15 @@ def names() -> None:
 def check(app: str, as_json: bool) -> None:
     """Whether each command is an order, each event a fact, and each command has its event.
 
-    Command.Genesis.Session.Start belongs to Genesis.Session.Started. Exits with 1 if something is wrong.
+    Command.Genesis.Session.Start belongs to Genesis.Session.Started. Tense and form of a name are checked where it is
+    declared, and loading the application does that. Exits with 1 if something is wrong.
 
     \b
     Example:
       postroad names check shop:road
     """
     out, commands, events = Output(as_json), load(app).commands.events, declared_names()
-    faults = [str(fault) for fault in name_faults(commands, events)]
+    faults = [str(fault) for fault in eventless(commands, events)]
     if as_json:
         out.data({"commands": commands, "events": events, "faults": faults})
     else:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 import click
+from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
@@ -14,24 +15,22 @@ from postroad.cli.site import Site, on_site
 from postroad.operations import Step, Trace
 from postroad.redact import one_line
 
+_WIDE = 1_000
 _UNITS = {"s": 1, "min": 60, "m": 60, "h": 3_600, "d": 86_400}
 
 
-class Span(click.ParamType):
-    name = "span"
-
-    def convert(self, value: object, param: click.Parameter | None, context: click.Context | None) -> timedelta:
-        found = re.fullmatch(r"(\d{1,6})(s|min|m|h|d)", str(value))
-        if not found:
-            self.fail(f"{value!r} is no span of time. Write it as 90s, 30m, 24h or 7d.", param, context)
-        return timedelta(seconds=int(found[1]) * _UNITS[found[2]])
+def span(text: str) -> timedelta:
+    found = re.fullmatch(r"(\d{1,6})(s|min|m|h|d)", text)
+    if not found:
+        raise click.BadParameter(f"{text!r} is no span of time. Write it as 90s, 30m, 24h or 7d.")
+    return timedelta(seconds=int(found[1]) * _UNITS[found[2]])
 
 
 @click.command()
 @click.argument("id", required=False)
 @click.option("--mermaid", is_flag=True, help="As a Mermaid flow chart, for a document.")
 @click.option("--orphans", is_flag=True, help="Instead of one flow: whatever has no cause, or a wrong one.")
-@click.option("--since", type=Span(), default="24h", show_default=True, help="With --orphans: how far back to look.")
+@click.option("--since", type=span, default="24h", show_default=True, help="With --orphans: how far back to look.")
 @on_site()
 async def trace(site: Site, out: Output, id: str | None, mermaid: bool, orphans: bool, since: timedelta) -> None:
     """What came of what: commands, events and their handling, from the first cause on.
@@ -55,7 +54,9 @@ async def trace(site: Site, out: Output, id: str | None, mermaid: bool, orphans:
     elif mermaid:
         click.echo(as_mermaid(found))
     else:
-        out.console.print(as_tree(found), soft_wrap=True)
+        # In a pipe nothing is folded: an id must stay whole, to be copied into the next command.
+        console = out.console if out.on_terminal else Console(highlight=False, width=_WIDE)
+        console.print(as_tree(found), soft_wrap=False)
 
 
 async def _orphans(site: Site, out: Output, since: datetime) -> None:

@@ -1,6 +1,6 @@
 """A domain event as a value, and the way between it and its row."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
@@ -15,7 +15,7 @@ class DomainEvent:
     message: Message
     """The envelope, the same that the outbox sends: id, aggregate, version, correlation, payload."""
     event: Any
-    position: int | None = None
+    position: int | None = field(default=None, compare=False)
     """Its place among all events; None until somebody has read them all."""
 
     @property

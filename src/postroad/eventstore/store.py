@@ -58,8 +58,11 @@ class EventStore:
         """Their outbox rows, and with them the locks on the aggregates' counters."""
         versions = dict(expected)
         added: dict[int, Message] = {}
-        # Sorted: two transactions that lock the same counters in the same order cannot deadlock.
-        for place, event in sorted(enumerate(events), key=lambda one: place_of(one[1])):
+        in_order = list(enumerate(events))
+        if not isinstance(target, AsyncSession):
+            # Two transactions that lock the same counters in the same order cannot deadlock. A session's flush sorts.
+            in_order.sort(key=lambda one: place_of(one[1]))
+        for place, event in in_order:
             aggregate = place_of(event)
             if aggregate not in versions:
                 versions[aggregate] = await self.version(*aggregate, target)
