@@ -17,12 +17,16 @@ from postroad.brokers import connect_broker
 from postroad.brokers.base import Broker, Subscription, Topology
 from postroad.clock import Clock, SystemClock
 from postroad.codec.upcast import Upcaster, Upcasters
+from postroad.commands import CommandBox, Commands, CommandWorker, Executor, Submitted
+from postroad.commands.submit import Target, submit
 from postroad.drain import drain
 from postroad.errors import ConfigurationError, InvalidName, InvalidSetting
 from postroad.events import event_type_of, is_declared, known_topics
+from postroad.eventstore import DomainEvent, EventStore
 from postroad.handlers import Bus, Registry
 from postroad.inbox import Inbox, RetryScheduler
 from postroad.naming import check_group
+from postroad.operations.trace import Trace, trace
 from postroad.outbox import Added, Outbox
 from postroad.projections import Backfill, Caretaker, Projection, Source
 from postroad.relay import Pruner, Relay, RelayOptions
@@ -35,6 +39,7 @@ from postroad.stores.tables import DEFAULT_OUTBOX, OutboxTable
 from postroad.subscriber import Subscriber, SubscriberOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
+C = TypeVar("C", bound=type)
 
 DAY = 86_400.0
 
@@ -72,6 +77,7 @@ class Postroad:
         self.group_options = dict(group_options or {})
         """Of the groups that do not work like the others."""
         self.registry = Registry()
+        self.commands = Commands()
         self.upcasters = Upcasters()
         self.projections: dict[str, Projection] = {}
         self._check_retention(outbox_retention, inbox_retention)
@@ -117,6 +123,26 @@ class Postroad:
     def bus(self) -> Bus:
         """The handlers of this process, without a broker in between."""
         return Bus(self.inbox, self.registry, self.upcasters, road=self)
+
+    @cached_property
+    def events(self) -> EventStore:
+        """What has happened to each aggregate, for good."""
+        return EventStore(self.store, self.outbox, self.upcasters)
+
+    @cached_property
+    def executor(self) -> Executor:
+        return Executor(
+            CommandBox(self.store, randomness=self.randomness),
+            self.events,
+            self.commands,
+            clock=self.clock,
+            randomness=self.randomness,
+            road=self,
+        )
+
+    @cached_property
+    def command_worker(self) -> CommandWorker:
+        return CommandWorker(self.executor, clock=self.clock)
 
     # -- what a service writes -----------------------------------------------------------------------
 
@@ -227,6 +253,65 @@ class Postroad:
         """`async with road.session() as session, session.begin():` on the service's own database."""
         return self.store.session()
 
+    # -- commands ------------------------------------------------------------------------------------
+
+    def command(self, name: str, *, aggregate: str, key: str | None = None) -> Callable[[C], C]:
+        """Declare a class to be a command: `Command.Genesis.Session.Start`, about the aggregate that `key` names."""
+        return self.commands.declare(name, aggregate=aggregate, key=key)
+
+    def handles(self, command_class: type, *, state: type | None = None) -> Callable[[F], F]:
+        """Register the function that carries out a command and returns its events.
+
+        Beside the command it may ask for `state` (the aggregate's events, folded by the class's `evolve`), `version`,
+        `session`, `message` and `road`.
+        """
+        return self.commands.handles(command_class, state=state)
+
+    async def execute(
+        self,
+        command: object,
+        *,
+        session: AsyncSession | None = None,
+        command_id: UUID | str | None = None,
+        correlation_id: str | UUID | None = None,
+        tenant: str | None = None,
+        user_id: str | UUID | None = None,
+    ) -> Sequence[DomainEvent]:
+        """Carry out a command now; its events, which are committed together with it. The same id, the same answer.
+
+        With `session` it joins that transaction, as it must inside a handler; else it has its own.
+        Raises CommandStillProcessing while somebody else carries it out, and whatever its handler raises.
+        """
+        message = self.executor.envelope(
+            command, command_id=command_id, correlation_id=correlation_id, tenant=tenant, user_id=user_id
+        )
+        if session is not None:
+            return await self.executor.join(session, message)
+        return await self.executor.execute(message)
+
+    def submit(
+        self,
+        target: Target,
+        command: object,
+        *,
+        command_id: UUID | str | None = None,
+        correlation_id: str | UUID | None = None,
+        tenant: str | None = None,
+        user_id: str | UUID | None = None,
+    ) -> Submitted:
+        """Write a command down in the target's open transaction; a worker carries it out after the commit.
+
+        Await the result when the session or connection is asynchronous.
+        """
+        message = self.executor.envelope(
+            command, command_id=command_id, correlation_id=correlation_id, tenant=tenant, user_id=user_id
+        )
+        return submit(target, self.store, message, self.command_worker.wakeup.set)
+
+    async def trace(self, correlation_id: str | UUID) -> Trace:
+        """Everything that came of one beginning, in order: commands, events, and what became of them here."""
+        return await trace(self.store, self.outboxes, str(correlation_id))
+
     # -- running -------------------------------------------------------------------------------------
 
     async def migrate(self) -> list[migrations.Migration]:
@@ -249,7 +334,10 @@ class Postroad:
         return Topology(tuple(sorted(topics)), subscriptions)
 
     def runner(self, *, relay: bool = True, groups: Sequence[str] | None = None) -> Runner:
-        """What one process runs: relays of all outboxes, the consumers of some groups, and the housekeeping."""
+        """What one process runs: relays of all outboxes, the consumers of some groups, and the housekeeping.
+
+        Without `groups`, the consumers of all groups and the commands.
+        """
         wanted = self.groups if groups is None else tuple(groups)
         for group in wanted:
             if group not in self.groups:
@@ -270,6 +358,7 @@ class Postroad:
                 *(Pruner(self.store, outbox, retention=self.outbox_retention) for outbox in self.outboxes),
                 *([Caretaker(self.store)] if self.projections else []),
             ],
+            commands=self.command_worker if groups is None and self.commands.handled else None,
         )
 
     @asynccontextmanager
@@ -292,12 +381,14 @@ class Postroad:
             # Only what was used is there to be closed.
             if "broker" in self.__dict__:
                 closing.push_async_callback(self.broker.aclose)
+            if "executor" in self.__dict__:
+                closing.push_async_callback(self.executor.aclose)
             if "inbox" in self.__dict__:
                 closing.push_async_callback(self.inbox.aclose)
             if "outbox" in self.__dict__:
                 closing.callback(self.outbox.close)
         # So that the next use begins anew, in a second `asyncio.run` for instance.
-        for name in ("broker", "outbox", "inbox", "bus"):
+        for name in ("broker", "outbox", "inbox", "bus", "events", "executor", "command_worker"):
             self.__dict__.pop(name, None)
 
     async def __aenter__(self) -> "Postroad":

@@ -20,11 +20,18 @@ async def drain(road: "Postroad", timeout: float) -> None:
     deadline = road.clock.monotonic() + timeout
     # Writers on other hosts stamp with their own clocks: allow them to be a little ahead of ours.
     written_by = road.clock.now() + timedelta(seconds=1)
+    if road.commands.handled:
+        await _until_nothing(road, partial(_unfinished, road), deadline, timeout)
     await _until_nothing(road, partial(unsent, road, written_by), deadline, timeout)
     # Whatever is published after this moment was written after the call.
     sent_by = road.clock.now()
     for subscription in road.topology.subscriptions:
         await _until_nothing(road, partial(_unhandled, road, subscription.name, sent_by), deadline, timeout)
+
+
+async def _unfinished(road: "Postroad") -> str:
+    """A command that has failed for good waits for a person."""
+    return "unfinished commands" if (await road.store.read("command_unfinished")).rows else ""
 
 
 async def unsent(road: "Postroad", written_by: datetime) -> str:

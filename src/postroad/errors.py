@@ -22,6 +22,11 @@ PostroadError
 │   ├── TransientError         try again later (any other exception counts as this too)
 │   │   └── VersionGap         a change that builds on a version which the projection has not seen
 │   ├── BusinessError          handled with a "no": recorded in the inbox, not retried
+│   │   └── CommandRefused     a command is answered with a "no": recorded in the command box, not retried
+│   │       ├── InvalidCommand     its payload cannot be stored or read
+│   │       ├── ValidationFailed   its `validate` objects
+│   │       ├── AggregateNotFound  what it is about is not there
+│   │       └── PermissionDenied   whoever asked may not
 │   └── PoisonError            can never be handled: straight to the dead letters
 │       ├── UnreadableMessage  the payload or an attribute cannot be parsed
 │       ├── UnknownEventType   nobody here knows this type
@@ -29,6 +34,8 @@ PostroadError
 ├── LeaseLost                  somebody else took over; what was done has been rolled back
 ├── ConsumeFailed              the attempt that was waited for has failed elsewhere
 ├── ConsumeConflict            the same event id arrived with another type
+├── CommandStillProcessing     somebody is at this command right now: ask again later
+├── CommandConflict            the same command id stands for another command
 └── OperationRefused           what a person asked for does not fit the state of its subject; nothing was done
 """
 
@@ -156,6 +163,26 @@ class BusinessError(HandlingError):
     pass
 
 
+class CommandRefused(BusinessError):
+    pass
+
+
+class InvalidCommand(CommandRefused):
+    pass
+
+
+class ValidationFailed(CommandRefused):
+    pass
+
+
+class AggregateNotFound(CommandRefused):
+    pass
+
+
+class PermissionDenied(CommandRefused):
+    pass
+
+
 class PoisonError(HandlingError):
     pass
 
@@ -182,6 +209,23 @@ class ConsumeFailed(PostroadError):
 
 class ConsumeConflict(PostroadError):
     pass
+
+
+class CommandStillProcessing(PostroadError):
+    def __init__(self, command_type: str, command_id: object) -> None:
+        super().__init__(
+            f"{command_type} {command_id} is still being processed. Ask again with the same id, a little later."
+        )
+        self.command_type, self.command_id = command_type, command_id
+
+
+class CommandConflict(PostroadError):
+    def __init__(self, command_type: str, command_id: object, known: str) -> None:
+        super().__init__(
+            f"{command_type} has the id {command_id}, which stands for another {known} already. "
+            "Give each command an id of its own."
+        )
+        self.command_type, self.command_id = command_type, command_id
 
 
 class OperationRefused(PostroadError):

@@ -64,8 +64,8 @@ def event(
         raise ConfigurationError(f"{type}: schema_version is {schema_version!r}. Count versions as 1, 2, 3.")
 
     def declare(cls: C) -> C:
-        _check_class(cls)
-        _check_key(cls, key)
+        check_class(cls)
+        check_key(cls, key)
         event_type = EventType(type, topic, aggregate, key, schema_version, outbox, cls, envelope)
         if envelope is not None:
             from postroad.codec.envelope import check_envelope  # an optional dependency
@@ -170,7 +170,7 @@ def _key_fault(value: object) -> str:
     return ""
 
 
-def _check_class(cls: type) -> None:
+def check_class(cls: type) -> None:
     if not isinstance(cls, type):
         raise ConfigurationError(f"@event was put on {cls!r}. It belongs above a class.")
     if issubclass(cls, msgspec.Struct | dict) or is_pydantic(cls) or is_protobuf(cls):
@@ -183,7 +183,7 @@ def _check_class(cls: type) -> None:
     )
 
 
-def _check_key(cls: type, key: str | None) -> None:
+def check_key(cls: type, key: str | None) -> None:
     fields = field_names(cls)
     if key is None or fields is None or key in fields:
         return

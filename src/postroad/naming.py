@@ -7,7 +7,7 @@ command        Command.Genesis.Session.Start           Command.<Domain>.<Aggrega
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from postroad.errors import InvalidName
@@ -132,6 +132,16 @@ def map_faults(events: dict[str, str]) -> list[InvalidName]:
         if not same_word(event, expected):
             faults.append(InvalidName("event type", event, f"does not follow from {command!r}. Use {expected!r}."))
     return faults
+
+
+def eventless(commands: Iterable[str], events: Collection[str]) -> list[InvalidName]:
+    """The commands whose event is not among these."""
+    expected = {command: event_of(command) for command in commands}
+    return [
+        InvalidName("command", command, f"has no event of its own. Declare {event!r} with @event.")
+        for command, event in expected.items()
+        if not any(same_word(event, known) for known in events)
+    ]
 
 
 def check_aggregate(name: str) -> str:

@@ -13,6 +13,7 @@ from postroad.stores import migrations
 
 if TYPE_CHECKING:
     from postroad.app import Postroad
+    from postroad.commands import CommandWorker
     from postroad.inbox import RetryScheduler
     from postroad.projections import Caretaker
     from postroad.relay import Pruner, Relay
@@ -34,9 +35,10 @@ class Runner:
         subscribers: Sequence["Subscriber"],
         scheduler: "RetryScheduler | None",
         pruners: Sequence["Pruner | Caretaker"],
+        commands: "CommandWorker | None" = None,
     ) -> None:
         self._road = road
-        self.relays, self.subscribers = relays, subscribers
+        self.relays, self.subscribers, self.commands = relays, subscribers, commands
         self._scheduler, self._pruners = scheduler, pruners
         self._stop = asyncio.Event()
 
@@ -74,6 +76,8 @@ class Runner:
         work = [relay.run(self._stop) for relay in self.relays]
         work += [subscriber.run(self._stop) for subscriber in self.subscribers]
         work += [self._presence(subscriber.group).run(self._stop) for subscriber in self.subscribers]
+        if self.commands is not None:
+            work += [self.commands.run(self._stop), self._presence("commands").run(self._stop)]
         if self._scheduler is not None:
             work.append(self._every(_RETRY_INTERVAL, self._retry))
         work.append(self._every(_PRUNE_INTERVAL, self._prune))

@@ -10,9 +10,11 @@ from sqlalchemy.exc import DBAPIError
 
 from postroad.cli.application import UserCodeFailed
 from postroad.cli.audit import audit
+from postroad.cli.command import command as commands
 from postroad.cli.db import db
 from postroad.cli.dlq import dlq
 from postroad.cli.inbox import inbox
+from postroad.cli.names import names
 from postroad.cli.outbox import outbox
 from postroad.cli.projection import projection
 from postroad.cli.publish import publish
@@ -20,6 +22,7 @@ from postroad.cli.running import dev, relay, run, worker
 from postroad.cli.schema import schema
 from postroad.cli.status import status
 from postroad.cli.tail import tail
+from postroad.cli.trace import trace
 from postroad.errors import PostroadError
 from postroad.redact import one_line, redact
 
@@ -117,5 +120,7 @@ def main(debug: bool) -> None:
     """
 
 
-for command in (dev, status, tail, publish, outbox, inbox, dlq, projection, audit, run, relay, worker, db, schema):
+for command in (
+    dev, status, tail, trace, publish, outbox, inbox, dlq, commands, projection, audit, run, relay, worker, db, names, schema,
+):  # fmt: skip
     main.add_command(command)

@@ -16,7 +16,7 @@ from postroad.redact import one_line, redact_values
 STYLES: Final = {
     "NEW": "cyan", "RETRY": "yellow", "FAILED": "bold red", "SENT": "green", "SKIPPED": "magenta",
     "processing": "cyan", "waiting": "yellow", "failed": "bold red", "refused": "magenta",
-    "succeeded": "green",
+    "succeeded": "green", "PENDING": "cyan", "PROCESSING": "cyan", "COMPLETED": "green",
 }  # fmt: skip
 _GAP: Final = "  "
 

@@ -134,7 +134,7 @@ async def _run(road: Postroad, app: str, plan: Plan, out: Output, stop: Stop) ->
     await require_broker(road.broker, road.topology)
     applied = await road.migrate() if plan.migrate else []
     runner = road.runner(relay=plan.relay, groups=plan.groups)
-    if not runner.relays and not runner.subscribers:
+    if not runner.relays and not runner.subscribers and runner.commands is None:
         raise ConfigurationError(
             f"{app} has no handlers, so there is nothing to consume. Add one with @road.on(YourEvent, group=…)."
         )

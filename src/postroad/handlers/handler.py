@@ -45,18 +45,19 @@ class Handler:
         """In turn, or as one list; in the session's transaction, which is not ended here."""
         if self.batch is not None:
             offered = {"messages": list(messages), "road": road}
-            await self._call(list(events), offered, session)
+            await self.call(list(events), offered, session)
             return
         for event, message in zip(events, messages, strict=True):
             token = current_message.set(message)
             try:
-                await self._call(event, {"message": message, "road": road}, session)
+                await self.call(event, {"message": message, "road": road}, session)
             finally:
                 current_message.reset(token)
 
-    async def _call(self, first: object, offered: dict[str, object], session: AsyncSession) -> None:
+    async def call(self, first: object, offered: dict[str, object], session: AsyncSession) -> Any:
+        """With what it wants of the offered; what it returns."""
         try:
-            await self._run(first, offered, session)
+            return await self._run(first, offered, session)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is None or task.cancelling():
@@ -65,7 +66,7 @@ class Handler:
             # would come again at once, for ever.
             raise TransientError(f"{self.name} awaited something that was cancelled.") from error
 
-    async def _run(self, first: object, offered: dict[str, object], session: AsyncSession) -> None:
+    async def _run(self, first: object, offered: dict[str, object], session: AsyncSession) -> Any:
         given = {name: value for name, value in offered.items() if name in self.wants}
         if self.is_async:
             result = self.function(first, **given, **({"session": session} if "session" in self.wants else {}))
@@ -73,8 +74,8 @@ class Handler:
             result = await session.run_sync(self._call_with, first, given)
         else:
             result = await asyncio.to_thread(self.function, first, **given)
-        if inspect.isawaitable(result):  # also what a plain function returns that only calls an async one
-            await result
+        # Awaitable is also what a plain function returns that only calls an async one.
+        return await result if inspect.isawaitable(result) else result
 
     def _call_with(self, session: Session, first: object, given: dict[str, object]) -> Any:
         return self.function(first, session=session, **given)
@@ -84,16 +85,19 @@ def make_handler(
     group: str,
     event_type: EventType,
     function: Callable[..., Any],
-    batch: int | None,
-    commit_every: int,
+    batch: int | None = None,
+    commit_every: int = 1,
     shares: object = None,
+    *,
+    offered: Sequence[str] = _OFFERED,
+    first: str = "event",
 ) -> Handler:
     """Raises ConfigurationError for a function that cannot be called as a handler."""
     _check_sizes(function, batch, commit_every)
     kind = _code_of(function)
     if inspect.isgeneratorfunction(kind) or inspect.isasyncgenfunction(kind):
         raise ConfigurationError(f"{name_of(function)} yields, so calling it runs nothing. Use return.")
-    wants = _wants(function, _OFFERED if batch is None else _OFFERED_TO_BATCHES)
+    wants = _wants(function, offered if batch is None else _OFFERED_TO_BATCHES, first)
     return Handler(group, event_type, function, wants, inspect.iscoroutinefunction(kind), batch, commit_every, shares)
 
 
@@ -119,10 +123,10 @@ def _code_of(function: Callable[..., Any]) -> Any:
     return function if plain else type(function).__call__
 
 
-def _wants(function: Callable[..., Any], offered: Sequence[str]) -> frozenset[str]:
+def _wants(function: Callable[..., Any], offered: Sequence[str], first: str) -> frozenset[str]:
     parameters = list(inspect.signature(function).parameters.values())
     if not parameters or parameters[0].kind not in (*_POSITIONAL, inspect.Parameter.VAR_POSITIONAL):
-        raise ConfigurationError(f"{name_of(function)} takes no event. Make the event its first parameter.")
+        raise ConfigurationError(f"{name_of(function)} takes no {first}. Make the {first} its first parameter.")
     wants = set()
     for parameter in parameters[1:]:
         if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
@@ -130,14 +134,14 @@ def _wants(function: Callable[..., Any], offered: Sequence[str]) -> frozenset[st
         if parameter.name in offered and parameter.kind is not inspect.Parameter.POSITIONAL_ONLY:
             wants.add(parameter.name)
         elif parameter.default is inspect.Parameter.empty:
-            raise ConfigurationError(_unknown(function, parameter.name, offered))
+            raise ConfigurationError(_unknown(function, parameter.name, offered, first))
     return frozenset(wants)
 
 
-def _unknown(function: Callable[..., Any], parameter: str, offered: Sequence[str]) -> str:
+def _unknown(function: Callable[..., Any], parameter: str, offered: Sequence[str], first: str) -> str:
     near = get_close_matches(parameter, offered, n=1)
     cure = f"Did you mean {near[0]!r}?" if near else "Remove it or give it a default."
     return (
         f"{name_of(function)} asks for {parameter!r}, which no handler is given. {cure} "
-        f"After the event it may ask for: {', '.join(offered)}."
+        f"After the {first} it may ask for: {', '.join(offered)}."
     )

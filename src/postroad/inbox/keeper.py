@@ -2,9 +2,9 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 from postroad.errors import StoreError
 from postroad.inbox.record import Lease
@@ -28,11 +28,17 @@ async def renew(store: Store, lease: Lease, ttl: float) -> bool:
     return result.rowcount == 1
 
 
-class LeaseKeeper:
-    """Has its own connections too, because those of the application belong to its event loop."""
+Renew = Callable[[Store, Any, float], Awaitable[bool]]
 
-    def __init__(self, store: Store) -> None:
-        self._url, self._clock = store.url, store.clock
+
+class LeaseKeeper:
+    """Of inbox records, unless `renew` says how others are kept.
+
+    Has its own connections too, because those of the application belong to its event loop.
+    """
+
+    def __init__(self, store: Store, renew: Renew | None = None) -> None:
+        self._url, self._clock, self._renew = store.url, store.clock, renew
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._store: Store | None = None
@@ -40,7 +46,7 @@ class LeaseKeeper:
         self._needed = not store.one_writer
 
     @contextmanager
-    def hold(self, lease: Lease, ttl: float) -> Iterator[None]:
+    def hold(self, lease: Any, ttl: float) -> Iterator[None]:
         if not self._needed:
             yield
             return
@@ -65,13 +71,13 @@ class LeaseKeeper:
             self._thread.start()
         return self._loop
 
-    async def _keep(self, lease: Lease, ttl: float) -> None:
+    async def _keep(self, lease: Any, ttl: float) -> None:
         if self._store is None:
             self._store = open_store(self._url, clock=self._clock)
         while True:
             await asyncio.sleep(ttl / _RENEWALS_PER_TTL)
             try:
-                if not await renew(self._store, lease, ttl):
+                if not await (self._renew or renew)(self._store, lease, ttl):
                     return  # settled, or lost: then the fence stops the holder's commit
             except StoreError:
                 continue  # there is time for another try before the lease ends

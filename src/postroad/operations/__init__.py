@@ -5,6 +5,14 @@ written to the audit table in the transaction that does them.
 """
 
 from postroad.operations.audit import Act, acts, this_user
+from postroad.operations.commands import (
+    COMMAND_STATES,
+    CommandDetail,
+    CommandView,
+    command_detail,
+    command_page,
+    retry_command,
+)
 from postroad.operations.dead_letters import (
     DeadEvent,
     all_dead,
@@ -47,15 +55,21 @@ from postroad.operations.status import (
     status,
 )
 from postroad.operations.tail import Tail
+from postroad.operations.trace import BrokenLink, Handled, Step, Trace, orphans, trace, trace_of
 
 __all__ = [
+    "COMMAND_STATES",
     "MOST_COUNTED",
     "MOST_DEAD",
     "SOURCES",
     "STATES",
     "Act",
+    "BrokenLink",
+    "CommandDetail",
+    "CommandView",
     "DeadEvent",
     "GroupStatus",
+    "Handled",
     "InboxDetail",
     "InboxRecord",
     "OutboxDetail",
@@ -64,20 +78,26 @@ __all__ = [
     "ParkedKey",
     "ProjectionStatus",
     "Status",
+    "Step",
     "Tail",
+    "Trace",
     "Verified",
     "WorkerStatus",
     "acts",
     "all_dead",
+    "command_detail",
+    "command_page",
     "dead_page",
     "discard_dead",
     "find_dead",
     "inbox_page",
     "inbox_record",
     "is_stored",
+    "orphans",
     "outbox_event",
     "outbox_page",
     "parked_ids",
+    "retry_command",
     "projection",
     "projection_source",
     "projections",
@@ -89,5 +109,7 @@ __all__ = [
     "status",
     "this_user",
     "topics_of",
+    "trace",
+    "trace_of",
     "verify",
 ]

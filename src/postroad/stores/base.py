@@ -37,6 +37,8 @@ TABLES = {
     "projections": "postroad_projections",
     "journal": "postroad_projection_journal",
     "backfills": "postroad_backfill",
+    "commands": "postroad_command_box",
+    "domain_events": "postroad_domain_events",
     "migrations": "postroad_migration",
 }
 
