@@ -27,6 +27,8 @@ from postroad.runner import Runner
 from postroad.stores import Store, migrations, open_store
 from postroad.stores.tables import DEFAULT_OUTBOX, OutboxTable
 from postroad.subscriber import Subscriber, SubscriberOptions
+from postroad.telemetry import Meter, Source
+from postroad.telemetry.canary import Canary, CanaryWriter
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -50,6 +52,7 @@ class Postroad:
         subscriber: SubscriberOptions | None = None,
         outbox_retention: float = 7 * DAY,
         inbox_retention: float = 15 * DAY,
+        canary: Canary | None = None,
         clock: Clock | None = None,
         randomness: random.Random | None = None,
     ) -> None:
@@ -67,6 +70,13 @@ class Postroad:
         self._check_retention(outbox_retention, inbox_retention)
         self.outbox_retention, self.inbox_retention = outbox_retention, inbox_retention
         self.store: Store = open_store(self.database_url, clock=self.clock)
+        self.canary = canary
+        self.meter: Meter | None = None
+        """What relays and subscribers count with, once `Telemetry(road)` asks for it."""
+        self.sources: list[Source] = []
+        """Whoever sets gauges of his own when metrics are asked for."""
+        self.runners: set[Runner] = set()
+        """Those at work."""
 
     @cached_property
     def broker(self) -> Broker:
@@ -192,6 +202,7 @@ class Postroad:
             subscribers=[self._subscriber(group) for group in wanted],
             scheduler=RetryScheduler(self.inbox, self.bus) if wanted else None,
             pruners=[Pruner(self.store, outbox, retention=self.outbox_retention) for outbox in self.outboxes],
+            canary=CanaryWriter(self, self.canary) if relay and self.canary else None,
         )
 
     @asynccontextmanager
@@ -237,6 +248,7 @@ class Postroad:
             clock=self.clock,
             randomness=self.randomness,
             wake=self.outbox.wakes[outbox],
+            meter=self.meter,
         )
 
     def _subscriber(self, group: str) -> Subscriber:
@@ -250,6 +262,7 @@ class Postroad:
             clock=self.clock,
             randomness=self.randomness,
             road=self,
+            meter=self.meter,
         )
 
     def _check_retention(self, outbox: float, inbox: float) -> None:

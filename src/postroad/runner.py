@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from postroad.inbox import RetryScheduler
     from postroad.relay import Pruner, Relay
     from postroad.subscriber import Subscriber
+    from postroad.telemetry.canary import CanaryWriter
 
 log = logging.getLogger("postroad")
 
@@ -33,11 +34,16 @@ class Runner:
         subscribers: Sequence["Subscriber"],
         scheduler: "RetryScheduler | None",
         pruners: Sequence["Pruner"],
+        canary: "CanaryWriter | None" = None,
     ) -> None:
-        self._road = road
+        self._road, self._canary = road, canary
         self.relays, self.subscribers = relays, subscribers
         self._scheduler, self._pruners = scheduler, pruners
         self._stop = asyncio.Event()
+
+    @property
+    def stopping(self) -> bool:
+        return self._stop.is_set()
 
     async def prepare(self) -> None:
         """Fails clearly now rather than obscurely later: the tables are there, the broker answers."""
@@ -47,6 +53,7 @@ class Runner:
     @asynccontextmanager
     async def started(self) -> AsyncIterator[None]:
         await self.prepare()
+        self._road.runners.add(self)
         tasks = [asyncio.create_task(work) for work in self._work()]
         watching = asyncio.create_task(_end_with(tasks, asyncio.current_task()))
         try:
@@ -60,6 +67,7 @@ class Runner:
             self._stop.set()
             watching.cancel()
             ended = await asyncio.gather(*tasks, return_exceptions=True)
+            self._road.runners.discard(self)
         for outcome in ended:
             if isinstance(outcome, BaseException):
                 raise outcome
@@ -76,6 +84,8 @@ class Runner:
         if self._scheduler is not None:
             work.append(self._every(_RETRY_INTERVAL, self._retry))
         work.append(self._every(_PRUNE_INTERVAL, self._prune))
+        if self._canary is not None and self._road.canary is not None:
+            work.append(self._every(self._road.canary.every, self._canary.run_once))
         return work
 
     def _presence(self, group: str) -> Presence:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from postroad.message import Message
 
@@ -191,3 +191,13 @@ class Broker(Protocol):
     async def discard(self, topic: str, ids: Sequence[str]) -> int: ...
 
     async def aclose(self) -> None: ...
+
+
+@runtime_checkable
+class Watched(Protocol):
+    """What a broker may tell besides, cheaply enough to be asked every few seconds. Metrics show it where it is."""
+
+    async def dead_letter_count(self, topic: str) -> int: ...
+
+    async def rates(self, subscription: str) -> Mapping[str, float]:
+        """Messages per second by the broker's own count: publish, deliver, ack, redeliver; what it knows of them."""

@@ -13,6 +13,7 @@ from postroad.cli.audit import audit
 from postroad.cli.db import db
 from postroad.cli.dlq import dlq
 from postroad.cli.inbox import inbox
+from postroad.cli.observing import alerts, healthcheck
 from postroad.cli.outbox import outbox
 from postroad.cli.publish import publish
 from postroad.cli.running import dev, relay, run, worker
@@ -115,5 +116,5 @@ def main(debug: bool) -> None:
     """
 
 
-for command in (dev, status, tail, publish, outbox, inbox, dlq, audit, run, relay, worker, db):
+for command in (dev, status, tail, publish, outbox, inbox, dlq, audit, run, relay, worker, db, alerts, healthcheck):
     main.add_command(command)
