@@ -32,6 +32,7 @@ from postroad.retry import Ack, Dead, Decision, Retry, decide, describe
 from postroad.subscriber.intake import Chirp, Foreign, Item, Poison, Ready
 from postroad.subscriber.options import Statistics, SubscriberOptions
 from postroad.subscriber.report import Occasionally, failure, identity
+from postroad.telemetry.lag import VersionLag
 from postroad.telemetry.meter import MOST_SERIES, Meter
 
 _OUTAGE_WAIT: Final = 0.5
@@ -70,6 +71,7 @@ class Handling:
         self._occasionally = Occasionally(clock)
         self.statistics = Statistics()
         self.tell: Tell | None = None
+        self.lag = VersionLag()
         self.canaries: dict[tuple[str, str], datetime] = {}
         """By topic and source: when the newest that has arrived was written."""
 
@@ -234,6 +236,7 @@ class Handling:
         if self._meter is not None:
             self._meter.add("projection_process_success_total", 1, self._group, item.message.type)
             self._meter.observe("projection_process_latency", (self._clock.monotonic() - began,), self._group)
+            self.lag.handled(item.message)
         if _log.isEnabledFor(logging.DEBUG):
             _log.debug("Event processed successfully", extra=identity(item, self._group, "handled"))
         await self._ack(item)

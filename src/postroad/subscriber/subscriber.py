@@ -20,6 +20,7 @@ from postroad.subscriber.lanes import Lanes
 from postroad.subscriber.options import Statistics, SubscriberOptions
 from postroad.subscriber.report import Occasionally
 from postroad.telemetry import tracing
+from postroad.telemetry.lag import VersionLag
 from postroad.telemetry.meter import Meter
 
 _SHORTEST_PAUSE: Final = 0.5
@@ -82,7 +83,12 @@ class Subscriber:
     @property
     def running_for(self) -> float:
         """How many seconds the longest of what runs has taken so far."""
-        return self._clock.monotonic() - min(self._working.values(), default=self._clock.monotonic())
+        now = self._clock.monotonic()
+        return now - min(self._working.values(), default=now)
+
+    @property
+    def lag(self) -> VersionLag:
+        return self._handling.lag
 
     def tell(self, handled: Tell) -> None:
         """Whom to tell of each event that was handled."""

@@ -5,7 +5,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from postroad.errors import MissingExtra
-from postroad.telemetry.meter import Meter
+from postroad.telemetry.meter import Labels, Meter
 from postroad.telemetry.names import COUNTER, HISTOGRAM, METRICS, Metric
 
 if TYPE_CHECKING:
@@ -45,9 +45,13 @@ def _values(metric: Metric, meters: Sequence[Meter]) -> "Family":
     family = (CounterMetricFamily if metric.kind == COUNTER else GaugeMetricFamily)(
         metric.name, metric.told, labels=metric.labels
     )
+    found: dict[Labels, float] = {}
     for meter in meters:
         for labels, value in meter.values(metric.name):
-            family.add_metric(labels, value)
+            # One series must not be told twice; of two who measure the same, the one who sees more is right.
+            found[labels] = max(value, found.get(labels, value))
+    for labels, value in found.items():
+        family.add_metric(labels, value)
     return family
 
 

@@ -75,14 +75,7 @@ def _read_subscriber(gauges: Meter, subscriber: "Subscriber") -> None:
     gauges.add("inbox_duplicates_total", counts.duplicates, group)
     gauges.set("subscriber_lane_depth", sum(map(len, waiting)), group)
     gauges.set("handler_running_seconds", subscriber.running_for, group)
-    gauges.set("projection_version_lag", max((lag(lane) for lane in waiting), default=0), group)
-
-
-def lag(lane: Sequence[object]) -> int:
-    """From the first that waits to the last that has arrived. What lies between need not be here."""
-    versions = [getattr(getattr(item, "message", None), "version", None) for item in lane]
-    known = [version for version in versions if version is not None]
-    return known[-1] - known[0] + 1 if known else 0
+    gauges.set("projection_version_lag", subscriber.lag.take(waiting), group)
 
 
 def _read_canaries(road: "Postroad", gauges: Meter, subscriber: "Subscriber") -> None:

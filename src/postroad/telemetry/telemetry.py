@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,6 +37,7 @@ class Telemetry:
         road.meter = self.meter
         self._gauges: tuple[float, Meter] | None = None
         self._reading = asyncio.Lock()
+        self._told: set[str] = set()
 
     async def answer(self, path: str) -> Answer:
         match path:
@@ -77,10 +78,15 @@ class Telemetry:
             now = self._road.clock.monotonic()
             if self._gauges is None or now - self._gauges[0] >= _FRESH:
                 gauges, troubles = await read_gauges(self._road)
-                for trouble in troubles:
-                    log.debug("some metrics could not be read: %s", trouble)
+                self._tell(troubles)
                 self._gauges = now, gauges
             return self._gauges[1]
+
+    def _tell(self, troubles: Sequence[str]) -> None:
+        # Once, and not at every scrape while it lasts.
+        for trouble in set(troubles) - self._told:
+            log.warning("some metrics cannot be read: %s", trouble)
+        self._told = set(troubles)
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Callable[[Any], Awaitable[None]]) -> None:
         if scope["type"] != "http":

@@ -6,5 +6,5 @@ SELECT state, COUNT(*) AS events, MIN(occurred_at) AS oldest
           FROM {delivery} d FORCE INDEX ({unsent_index}) {join_facts}
          WHERE d.unsent_shard IS NOT NULL
          ORDER BY d.unsent_shard, d.{ordering_key}, d.{delivery_version}
-         LIMIT :most) some
+         LIMIT :most) looked_at
  GROUP BY state;

@@ -6,5 +6,5 @@ SELECT state, COUNT(*) AS events, MIN(occurred_at) AS oldest
           FROM {delivery} d {join_facts}
          WHERE d.{state} NOT IN ('SENT', 'SKIPPED')
          ORDER BY d.{shard}, d.{ordering_key}, d.{delivery_version}
-         LIMIT :most) some
+         LIMIT :most) looked_at
  GROUP BY state;

@@ -15,5 +15,5 @@ SELECT {o}.{occurred_at} AS occurred_at, d.{published_at} AS published_at
 SELECT state, COUNT(*) AS records, MAX(retry_count) AS highest_retry_count
   FROM (SELECT retry_count, CASE WHEN next_retry_at IS NOT NULL THEN 'waiting'
                                  WHEN processed_at IS NOT NULL THEN 'refused' ELSE 'failed' END AS state
-          FROM {inbox} WHERE status <> 1 AND status = 2 AND consumer_group = :group LIMIT :most) some
+          FROM {inbox} WHERE status <> 1 AND status = 2 AND consumer_group = :group LIMIT :most) looked_at
  GROUP BY state;
