@@ -27,10 +27,12 @@ if TYPE_CHECKING:
     from postroad.retry import Backoff
     from postroad.stores.tables import OutboxTable
     from postroad.subscriber import SubscriberOptions
+    from postroad.telemetry.canary import Canary
 
 __all__ = [
     "Backoff",
     "BusinessError",
+    "Canary",
     "Message",
     "OutboxTable",
     "PoisonError",
@@ -51,6 +53,7 @@ _HOMES = {
     "retry": ("Backoff",),
     "stores.tables": ("OutboxTable",),
     "subscriber": ("SubscriberOptions",),
+    "telemetry.canary": ("Canary",),
 }
 _HOME_OF = {name: f"postroad.{home}" for home, names in _HOMES.items() for name in names}
 

@@ -37,6 +37,9 @@ from postroad.settings.load import Source as SettingsSource
 from postroad.stores import Store, migrations, open_store
 from postroad.stores.tables import DEFAULT_OUTBOX, OutboxTable
 from postroad.subscriber import Subscriber, SubscriberOptions
+from postroad.telemetry import Meter
+from postroad.telemetry import Source as Gauges
+from postroad.telemetry.canary import Canary, CanaryWriter
 
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=type)
@@ -62,6 +65,7 @@ class Postroad:
         group_options: Mapping[str, SubscriberOptions] | None = None,
         outbox_retention: float = 7 * DAY,
         inbox_retention: float = 15 * DAY,
+        canary: Canary | None = None,
         clock: Clock | None = None,
         randomness: random.Random | None = None,
     ) -> None:
@@ -83,6 +87,13 @@ class Postroad:
         self._check_retention(outbox_retention, inbox_retention)
         self.outbox_retention, self.inbox_retention = outbox_retention, inbox_retention
         self.store: Store = open_store(self.database_url, clock=self.clock)
+        self.canary = canary
+        self.meter: Meter | None = None
+        """What relays and subscribers count with, once `Telemetry(road)` asks for it."""
+        self.sources: list[Gauges] = []
+        """Whoever sets gauges of his own when metrics are asked for."""
+        self.runners: set[Runner] = set()
+        """Those at work."""
 
     @classmethod
     def from_settings(cls, settings: "SettingsSource | Settings" = None, **arguments: Any) -> "Postroad":
@@ -359,6 +370,7 @@ class Postroad:
                 *([Caretaker(self.store)] if self.projections else []),
             ],
             commands=self.command_worker if groups is None and self.commands.handled else None,
+            canary=CanaryWriter(self, self.canary) if relay and self.canary else None,
         )
 
     @asynccontextmanager
@@ -406,6 +418,7 @@ class Postroad:
             clock=self.clock,
             randomness=self.randomness,
             wake=self.outbox.wakes[outbox],
+            meter=self.meter,
         )
 
     def _subscriber(self, group: str) -> Subscriber:
@@ -419,6 +432,7 @@ class Postroad:
             clock=self.clock,
             randomness=self.randomness,
             road=self,
+            meter=self.meter,
         )
 
     def _options_of(self, group: str) -> SubscriberOptions:

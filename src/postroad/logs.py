@@ -5,31 +5,15 @@ import logging
 import os
 import sys
 from datetime import UTC, datetime
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
 
+from postroad.context import current_message
+from postroad.message import Message
 from postroad.redact import CONTROL, one_line, redact, remember
+from postroad.telemetry.names import LOG_FIELDS
+from postroad.telemetry.tracing import ids_of
 
-FIELDS: Final = (
-    "event_id",
-    "event_type",
-    "aggregate_id",
-    "aggregate_type",
-    "version",
-    "message_id",
-    "trace_id",
-    "span_id",
-    "correlation_id",
-    "ordering_key",
-    "topic",
-    "group",
-    "subscription",
-    "queue",
-    "consumer",
-    "attempt",
-    "outcome",
-    "tenant_id",
-)
-"""What a record may carry through `extra`; nothing else of it is written."""
+FIELDS: Final = tuple(LOG_FIELDS)
 
 FORMATS: Final = ("auto", "human", "json")
 _COLOURS: Final = {"WARNING": "\x1b[33m", "ERROR": "\x1b[31m", "CRITICAL": "\x1b[1;31m", "DEBUG": "\x1b[2m"}
@@ -53,19 +37,55 @@ def configure(level: str = "INFO", form: str = "auto", stream: TextIO | None = N
     return handler
 
 
+def about(message: Message | None, **more: object) -> dict[str, Any]:
+    """The fields of a record about an event, for `extra`; with what else is known of the occasion."""
+    known = {name: value for name, value in more.items() if value is not None}
+    if message is None:
+        return known
+    trace_id, span_id = ids_of(message.headers)
+    return {
+        "event_id": str(message.id),
+        "event_type": message.type,
+        "aggregate_id": message.aggregate_id,
+        "aggregate_type": message.aggregate_type,
+        "version": message.version,
+        "message_id": str(message.id),
+        "trace_id": message.trace_id or trace_id,
+        "span_id": message.span_id or span_id,
+        "correlation_id": message.correlation_id,
+        "ordering_key": message.ordering_key,
+        "topic": message.topic,
+        "tenant_id": message.tenant or None,
+        **known,
+    }
+
+
 class JsonFormatter(logging.Formatter):
     """One JSON object per line; a line break in the data stays within its string."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        project = os.environ.get("GOOGLE_CLOUD_PROJECT", "")
+        self._trace_prefix = f"projects/{project}/traces/" if project else ""
 
     def format(self, record: logging.LogRecord) -> str:
         entry: dict[str, object] = {
             "time": _moment(record).isoformat().replace("+00:00", "Z"),
             "level": record.levelname,
+            "severity": record.levelname,  # Cloud Logging knows the level by this name
             "logger": record.name,
             "message": redact(record.getMessage()),
         }
+        given = vars(record)
+        if "event_id" not in given and (handled := current_message.get()) is not None:
+            given = {**about(handled), **given}  # what a handler says is about its event
         for name in FIELDS:
-            if (value := getattr(record, name, None)) is not None:
+            if (value := given.get(name)) is not None:
                 entry[name] = value if isinstance(value, int | float) else redact(str(value))
+        if "trace_id" in entry:
+            entry["logging.googleapis.com/trace"] = f"{self._trace_prefix}{entry['trace_id']}"
+        if "span_id" in entry:
+            entry["logging.googleapis.com/spanId"] = entry["span_id"]
         if record.exc_info:
             entry["exception"] = redact(self.formatException(record.exc_info))
         # JSON itself lets some characters pass that steer a terminal or end a line there.

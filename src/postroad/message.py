@@ -21,6 +21,8 @@ _ULID: Final = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}", re.IGNORECASE)
 _CROCKFORD: Final = {c: i for i, c in enumerate("0123456789ABCDEFGHJKMNPQRSTVWXYZ")}
 _DIGITS: Final = re.compile("[0-9]{1,18}")
 _HEADER_PREFIX: Final = "header."
+TRACE_CONTEXT: Final = ("traceparent", "tracestate")
+"""Headers that travel under their own name: every program that traces, ours or not, looks for them there."""
 
 T = TypeVar("T")
 
@@ -91,7 +93,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             if (value := getattr(self, name)) is not None:
                 wire[name] = value
         for name, value in self.headers.items():
-            wire[_HEADER_PREFIX + name] = value
+            wire[name if name in TRACE_CONTEXT else _HEADER_PREFIX + name] = value
         return wire
 
     @classmethod
@@ -112,7 +114,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             headers={
                 name.removeprefix(_HEADER_PREFIX): value
                 for name, value in attributes.items()
-                if name.startswith(_HEADER_PREFIX)
+                if name.startswith(_HEADER_PREFIX) or name in TRACE_CONTEXT
             },
             also_as=attributes.get("also_as"),
             deliver_at=_read(attributes, "deliver_at", parse_rfc3339) if "deliver_at" in attributes else None,

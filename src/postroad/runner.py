@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from postroad.projections import Caretaker
     from postroad.relay import Pruner, Relay
     from postroad.subscriber import Subscriber
+    from postroad.telemetry.canary import CanaryWriter
 
 log = logging.getLogger("postroad")
 
@@ -36,11 +37,16 @@ class Runner:
         scheduler: "RetryScheduler | None",
         pruners: Sequence["Pruner | Caretaker"],
         commands: "CommandWorker | None" = None,
+        canary: "CanaryWriter | None" = None,
     ) -> None:
-        self._road = road
+        self._road, self._canary = road, canary
         self.relays, self.subscribers, self.commands = relays, subscribers, commands
         self._scheduler, self._pruners = scheduler, pruners
         self._stop = asyncio.Event()
+
+    @property
+    def stopping(self) -> bool:
+        return self._stop.is_set()
 
     async def prepare(self) -> None:
         """Fails clearly now rather than obscurely later: the tables are there, the broker answers."""
@@ -50,6 +56,7 @@ class Runner:
     @asynccontextmanager
     async def started(self) -> AsyncIterator[None]:
         await self.prepare()
+        self._road.runners.add(self)
         tasks = [asyncio.create_task(work) for work in self._work()]
         watching = asyncio.create_task(_end_with(tasks, asyncio.current_task()))
         try:
@@ -63,6 +70,7 @@ class Runner:
             self._stop.set()
             watching.cancel()
             ended = await asyncio.gather(*tasks, return_exceptions=True)
+            self._road.runners.discard(self)
         for outcome in ended:
             if isinstance(outcome, BaseException):
                 raise outcome
@@ -81,6 +89,8 @@ class Runner:
         if self._scheduler is not None:
             work.append(self._every(_RETRY_INTERVAL, self._retry))
         work.append(self._every(_PRUNE_INTERVAL, self._prune))
+        if self._canary is not None and self._road.canary is not None:
+            work.append(self._every(self._road.canary.every, self._canary.run_once))
         return work
 
     def _presence(self, group: str) -> Presence:

@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 
+from postroad.errors import UnreadableMessage
 from postroad.handlers import Handler
 from postroad.retry import Ack, Backoff, Dead, Decision, Retry
+from postroad.subscriber.intake import Poison, Ready
 from postroad.subscriber.report import Occasionally, failure, identity, place
+from postroad.telemetry.names import LOG_FIELDS
 from postroad.testing import VirtualClock
-from tests.support.consuming import GROUP, TOPIC, handlers, placed
+from tests.support.consuming import GROUP, TOPIC, NotedDelivery, handlers, placed
 
 
 def stumble() -> None:
@@ -70,13 +73,33 @@ def test_a_failure_is_told_with_what_comes_next(decision: Decision, level: int, 
     assert told in said[1]
 
 
+@pytest.mark.spec("P17", "R12")
 def test_a_record_for_machines_names_the_event_if_there_is_one() -> None:
-    message = placed()
-    assert identity(None, GROUP) == {"group": GROUP}
-    assert identity(None, GROUP, "unreadable") == {"group": GROUP, "outcome": "unreadable"}
-    told = identity(message, GROUP, "failed")
-    assert (told["event_id"], told["group"], told["outcome"]) == (str(message.id), GROUP, "failed")
-    assert "outcome" not in identity(message, GROUP)
+    message = placed(trace_id="4bf92f3577b34da6a3ce929d0e0e4736")
+    nameless = Poison(NotedDelivery(), object(), None, UnreadableMessage("attribute event_id is missing"))
+    place = {"group": GROUP, "consumer": GROUP, "subscription": f"{TOPIC}.{GROUP}", "queue": f"{TOPIC}.{GROUP}"}
+    assert identity(nameless, GROUP) == place
+    assert identity(nameless, GROUP, "unreadable") == {**place, "outcome": "unreadable"}
+    item = Ready(NotedDelivery(message), "order/1", message, the_handler(), None)
+    told = identity(item, GROUP, "failed", attempt=2)
+    assert told.items() >= place.items()
+    assert {name: told[name] for name in ("event_id", "message_id", "trace_id", "ordering_key", "attempt")} == {
+        "event_id": str(message.id),
+        "message_id": str(message.id),
+        "trace_id": message.trace_id,
+        "ordering_key": "order/1",
+        "attempt": 2,
+    }
+    assert told["outcome"] == "failed"
+    assert "outcome" not in identity(item, GROUP)
+    assert set(told) <= set(LOG_FIELDS)
+
+
+def test_a_broker_with_queues_and_message_ids_of_its_own_is_told_by_them() -> None:
+    delivery = NotedDelivery(message := placed())
+    delivery.queue, delivery.message_id = "order.inventory.queue", "m-7"  # type: ignore[attr-defined]
+    told = identity(Ready(delivery, "order/1", message, the_handler(), None), GROUP)
+    assert (told["queue"], told["message_id"], told["event_id"]) == ("order.inventory.queue", "m-7", str(message.id))
 
 
 def test_each_subject_is_told_once_in_a_while() -> None:

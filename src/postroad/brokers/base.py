@@ -199,3 +199,13 @@ class Replaying(Broker, Protocol):
 
     async def drop(self, subscription: str) -> None:
         """Removes a subscription, with what waits in it."""
+
+
+@runtime_checkable
+class Watched(Protocol):
+    """What a broker may tell besides, cheaply enough to be asked every few seconds. Metrics show it where it is."""
+
+    async def dead_letter_count(self, topic: str) -> int: ...
+
+    async def rates(self, subscription: str) -> Mapping[str, float]:
+        """Messages per second by the broker's own count: publish, deliver, ack, redeliver; what it knows of them."""

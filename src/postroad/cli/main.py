@@ -15,6 +15,7 @@ from postroad.cli.db import db
 from postroad.cli.dlq import dlq
 from postroad.cli.inbox import inbox
 from postroad.cli.names import names
+from postroad.cli.observing import alerts, healthcheck
 from postroad.cli.outbox import outbox
 from postroad.cli.projection import projection
 from postroad.cli.publish import publish
@@ -121,6 +122,24 @@ def main(debug: bool) -> None:
 
 
 for command in (
-    dev, status, tail, trace, publish, outbox, inbox, dlq, commands, projection, audit, run, relay, worker, db, names, schema,
-):  # fmt: skip
+    dev,
+    status,
+    tail,
+    trace,
+    publish,
+    outbox,
+    inbox,
+    dlq,
+    commands,
+    projection,
+    audit,
+    run,
+    relay,
+    worker,
+    db,
+    names,
+    schema,
+    alerts,
+    healthcheck,
+):
     main.add_command(command)

@@ -1,7 +1,9 @@
 """dev, run, relay, worker: the long-running commands. They differ in what they run."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -17,8 +19,12 @@ from postroad.cli.signals import Stop
 from postroad.cli.site import close, completing, require_file
 from postroad.cli.which import needs_app
 from postroad.errors import ConfigurationError
+from postroad.telemetry.exposition import require_library
+from postroad.telemetry.http import address_of
+from postroad.telemetry.telemetry import Telemetry
 
 F = TypeVar("F", bound=Callable[..., Any])
+log = logging.getLogger("postroad")
 
 
 @dataclass(frozen=True)
@@ -31,10 +37,21 @@ class Plan:
     """None: every group of the application."""
     tells_each: bool = False
     """A line for each event that was handled."""
+    http: str | None = None
+    """Where metrics and health are served."""
+
+
+http_option = click.option(
+    "--http",
+    metavar="[HOST:]PORT",
+    envvar="POSTROAD_HTTP",
+    help="Serve /metrics, /livez and /readyz there; without a host, to this machine only.",
+)
 
 
 def _running_options(function: F) -> F:
     for option in (
+        http_option,
         click.option("--json", "as_json", is_flag=True, help="Say what was started as JSON."),
         click.option("--log-format", type=click.Choice(logs.FORMATS), default="auto", show_default=True),
         click.option(
@@ -52,7 +69,7 @@ def _running_options(function: F) -> F:
 @click.command()
 @click.option("--quiet", "-q", is_flag=True, help="No line for each handled event.")
 @_running_options
-def dev(app: str, quiet: bool, log_level: str, log_format: str, as_json: bool) -> None:
+def dev(app: str, quiet: bool, http: str | None, log_level: str, log_format: str, as_json: bool) -> None:
     """Everything in one process, for development.
 
     Creates or updates the tables, the topics and the subscriptions, then runs the relay and the consumers
@@ -64,35 +81,35 @@ def dev(app: str, quiet: bool, log_level: str, log_format: str, as_json: bool) -
       DATABASE_URL=postgresql://localhost/shop postroad dev shop:road
     """
     tells_each = not (quiet or as_json or log_format == "json")
-    _serve(app, Plan(migrate=True, groups=None, tells_each=tells_each), log_level, log_format, as_json)
+    _serve(app, Plan(migrate=True, groups=None, tells_each=tells_each, http=http), log_level, log_format, as_json)
 
 
 @click.command()
 @_running_options
-def run(app: str, log_level: str, log_format: str, as_json: bool) -> None:
+def run(app: str, http: str | None, log_level: str, log_format: str, as_json: bool) -> None:
     """The relay and the consumers of all groups, without touching the tables.
 
     \b
     Example:
       postroad db migrate shop:road && postroad run shop:road
     """
-    _serve(app, Plan(groups=None), log_level, log_format, as_json)
+    _serve(app, Plan(groups=None, http=http), log_level, log_format, as_json)
 
 
 @click.command()
 @_running_options
-def relay(app: str, log_level: str, log_format: str, as_json: bool) -> None:
+def relay(app: str, http: str | None, log_level: str, log_format: str, as_json: bool) -> None:
     """Only the relay: carries events from the outbox to the broker.
 
     Run as many as you like: they share the work, and take over from one that died.
     """
-    _serve(app, Plan(), log_level, log_format, as_json)
+    _serve(app, Plan(http=http), log_level, log_format, as_json)
 
 
 @click.command()
 @click.option("--group", "groups", multiple=True, help="Only this group; may be repeated. Default: all of them.")
 @_running_options
-def worker(app: str, groups: tuple[str, ...], log_level: str, log_format: str, as_json: bool) -> None:
+def worker(app: str, groups: tuple[str, ...], http: str | None, log_level: str, log_format: str, as_json: bool) -> None:
     """Only the consumers: runs your handlers.
 
     \b
@@ -100,7 +117,7 @@ def worker(app: str, groups: tuple[str, ...], log_level: str, log_format: str, a
       postroad worker shop:road
       postroad worker shop:road --group receipts --group mailing
     """
-    _serve(app, Plan(relay=False, groups=groups or None), log_level, log_format, as_json)
+    _serve(app, Plan(relay=False, groups=groups or None, http=http), log_level, log_format, as_json)
 
 
 def _serve(app: str, plan: Plan, level: str, form: str, as_json: bool) -> None:
@@ -130,8 +147,21 @@ async def _until_stopped(road: Postroad, app: str, plan: Plan, out: Output) -> i
 async def _run(road: Postroad, app: str, plan: Plan, out: Output, stop: Stop) -> None:
     if not plan.migrate:
         require_file(road.store)
-    await require_database(road.store)
-    await require_broker(road.broker, road.topology)
+    async with AsyncExitStack() as serving:
+        if plan.http:
+            # Before anything can take long: whoever asks is told that it starts, and until the end that it stops.
+            require_library()
+            host, port = address_of(plan.http)
+            port = await serving.enter_async_context(Telemetry(road).serve(host, port))
+            log.info("metrics and health at http://%s:%d", host, port)
+        await require_database(road.store)
+        await require_broker(road.broker, road.topology)
+        await _work(road, app, plan, out, stop)
+    if not out.as_json:
+        out.say("stopped")
+
+
+async def _work(road: Postroad, app: str, plan: Plan, out: Output, stop: Stop) -> None:
     applied = await road.migrate() if plan.migrate else []
     runner = road.runner(relay=plan.relay, groups=plan.groups)
     if not runner.relays and not runner.subscribers and runner.commands is None:
@@ -144,5 +174,3 @@ async def _run(road: Postroad, app: str, plan: Plan, out: Output, stop: Stop) ->
         stop.ready()
         banner(out, road, app, runner, applied)
         await show_counters(out, runner, stop.event)
-    if not out.as_json:
-        out.say("stopped")

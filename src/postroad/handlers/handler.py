@@ -14,6 +14,7 @@ from postroad.context import current_message
 from postroad.errors import ConfigurationError, TransientError
 from postroad.events import EventType
 from postroad.message import Message
+from postroad.telemetry import tracing
 
 _OFFERED: Final = ("session", "message", "road")
 _OFFERED_TO_BATCHES: Final = ("session", "messages", "road")
@@ -45,12 +46,14 @@ class Handler:
         """In turn, or as one list; in the session's transaction, which is not ended here."""
         if self.batch is not None:
             offered = {"messages": list(messages), "road": road}
-            await self.call(list(events), offered, session)
+            with tracing.handling(self.group, messages):
+                await self.call(list(events), offered, session)
             return
         for event, message in zip(events, messages, strict=True):
             token = current_message.set(message)
             try:
-                await self.call(event, {"message": message, "road": road}, session)
+                with tracing.handling(self.group, (message,)):
+                    await self.call(event, {"message": message, "road": road}, session)
             finally:
                 current_message.reset(token)
 

@@ -24,6 +24,7 @@ from postroad.outbox.copies import kind_of, newest_first
 from postroad.outbox.wake import Wake
 from postroad.stores.base import Store
 from postroad.stores.tables import DEFAULT_OUTBOX, OutboxTable
+from postroad.telemetry import tracing
 
 _encode = msgspec.json.Encoder().encode
 _IN_ATTRIBUTES = tuple(name for name in OPTIONAL_ATTRIBUTES if name not in ("correlation_id", "causation_id"))
@@ -112,6 +113,8 @@ class Outbox:
             )
         now = self.clock.now()
         cause = current_message.get()
+        trace = tracing.writing(kind.name, kind.topic, cause)
+        trace_id, span_id = tracing.ids_of(trace) if trace else (None, None)
         key = checked_key(kind, idempotency_key)
         id = id_from_key(self.source, kind.name, key) if key else new_id(now, self.randomness)
         message = Message(
@@ -124,12 +127,14 @@ class Outbox:
             occurred_at=now,
             payload=b"",
             tenant=checked_tenant(kind, tenant) if tenant is not None else (cause.tenant if cause else ""),
-            headers=checked_headers(kind, headers),
+            headers={**trace, **checked_headers(kind, headers)},
             correlation_id=_text(correlation_id) or (cause and cause.correlation_id) or str(cause.id if cause else id),
             causation_id=str(cause.id) if cause else None,
             user_id=_text(user_id) or (cause.user_id if cause else None),
             source_service=self.source,
             source_version=self.source_version,
+            trace_id=trace_id,
+            span_id=span_id,
             deliver_at=deliver_at(kind, now, delay),
         )
         table = self.table_for(kind)

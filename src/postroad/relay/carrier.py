@@ -1,6 +1,7 @@
 """What was read goes to the broker, and what the broker said goes into the rows."""
 
 import logging
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
@@ -10,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from postroad.brokers.base import Broker, Confirmed, Outcome, Refused, Unavailable
 from postroad.clock import Clock
 from postroad.errors import BrokerError
+from postroad.logs import about
 from postroad.relay.breaker import Breaker
 from postroad.relay.leases import ShardLeases
 from postroad.relay.options import RelayOptions
@@ -18,6 +20,9 @@ from postroad.relay.wakeup import Wakeup
 from postroad.retry import describe, fitting
 from postroad.stores.base import Store, id_text
 from postroad.stores.tables import OutboxTable
+from postroad.telemetry.canary import is_canary
+from postroad.telemetry.meter import Meter
+from postroad.telemetry.tracing import Publishing
 
 log = logging.getLogger("postroad.relay")
 
@@ -46,8 +51,9 @@ class Carrier:
         wakeup: Wakeup,
         options: RelayOptions,
         clock: Clock,
+        meter: Meter | None = None,
     ) -> None:
-        self._store, self._broker, self._outbox = store, broker, outbox
+        self._store, self._broker, self._outbox, self._meter = store, broker, outbox, meter
         self._leases, self._breaker, self._wakeup = leases, breaker, wakeup
         self._options, self._clock = options, clock
         self.statistics = RelayStatistics()
@@ -73,6 +79,7 @@ class Carrier:
 
     async def _send(self, runs: Sequence[Run]) -> list[Sequence[Outcome]]:
         batch = [due.message for run in runs for due in run]
+        spans = Publishing(batch)
         try:
             outcomes = list(await self._clock.wait_for(self._broker.send(batch), self._options.publish_timeout))
         except TimeoutError:
@@ -85,6 +92,7 @@ class Carrier:
             if not isinstance(error, BrokerError):
                 log.exception("the adapter of %s failed", self._broker.address)
             outcomes = [Unavailable(describe(error))] * len(batch)
+        spans.end(["" if isinstance(outcome, Confirmed) else outcome.reason for outcome in outcomes])
         rest = iter(outcomes)
         return [[next(rest) for _ in run] for run in runs]
 
@@ -111,13 +119,35 @@ class Carrier:
                     self._breaker.recovered(due.message.topic)
                 else:
                     out[due.message.topic] = outcome
+                if self._meter is not None:
+                    self._meter.add("outbox_publish_error_total", 1, due.message.topic)
+                    self._meter.add("outbox_publish_attempts_total", 1, due.message.topic)
                 # The rest of this key must not pass the one that did not get through.
                 break
         for topic, outcome in out.items():
             self._outage(topic, outcome)
         if confirmed or refused:
             await self.mark(confirmed, refused)
+        if self._meter is not None and confirmed:
+            self._count(self._meter, confirmed)
         return len(confirmed) + len(refused)
+
+    def _count(self, meter: Meter, confirmed: Sequence[Due]) -> None:
+        """A batch at a time."""
+        now = self._clock.now()
+        waited: dict[str, list[float]] = defaultdict(list)
+        types: dict[str, int] = defaultdict(int)
+        for due in confirmed:
+            if not is_canary(due.message.type):
+                # Other hosts' clocks may be a little ahead of ours.
+                waited[due.message.topic].append(max(0.0, (now - due.message.occurred_at).total_seconds()))
+                types[due.message.type] += 1
+        for topic, seconds in waited.items():
+            meter.add("outbox_publish_success_total", len(seconds), topic)
+            meter.add("outbox_publish_attempts_total", len(seconds), topic)
+            meter.observe("outbox_publish_latency", seconds, topic)
+        for event_type, events in types.items():
+            meter.add("events_by_type", events, event_type)
 
     async def mark(self, confirmed: Sequence[Due], refused: Sequence[tuple[Due, Refused]]) -> None:
         marked = 0
@@ -179,12 +209,9 @@ class Carrier:
         attempt, limit = due.attempts + 1, self._options.backoff.attempts
         wait = self._options.backoff.after(attempt)
         self.statistics.refused += 1
-        about = {
-            "event_id": str(due.message.id),
-            "event_type": due.message.type,
-            "correlation_id": due.message.correlation_id,
-            "outcome": "refused" if wait is not None else "parked",
-        }
+        told = about(due.message, attempt=attempt, outcome="refused" if wait is not None else "parked")
+        if wait is not None and self._meter is not None:
+            self._meter.observe("outbox_retry_interval", (wait,), due.message.topic)
         if wait is None:
             self.statistics.parked += 1
             log.error(
@@ -192,13 +219,13 @@ class Carrier:
                 "Free it with: postroad outbox retry %s (or skip)",
                 due.message.id, due.message.type, attempt, fitting(refusal.reason), due.message.ordering_key,
                 _row_told(due),
-                extra=about,
+                extra=told,
             )  # fmt: skip
         else:
             log.warning(
                 "event %s (%s) refused by the broker, attempt %d of %d, next try in %g s: %s",
                 due.message.id, due.message.type, attempt, limit, wait, fitting(refusal.reason),
-                extra=about,
+                extra=told,
             )  # fmt: skip
 
     def _outage(self, topic: str, outcome: Unavailable) -> None:

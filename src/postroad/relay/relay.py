@@ -24,6 +24,7 @@ from postroad.relay.wakeup import Wakeup
 from postroad.retry import describe
 from postroad.stores.base import Store
 from postroad.stores.tables import DEFAULT_OUTBOX, OutboxTable
+from postroad.telemetry.meter import Meter
 
 if TYPE_CHECKING:
     from postroad.outbox.wake import Wake
@@ -56,11 +57,14 @@ class Relay:
         randomness: random.Random | None = None,
         name: str = "",
         wake: "Wake | None" = None,
+        meter: Meter | None = None,
     ) -> None:
         self.options = options or RelayOptions()
         self.name = name or f"{socket.gethostname()}:{os.getpid()}:{next(_serial)}"
         self._store, self._outbox = store, outbox
         self._clock = clock or SystemClock()
+        self.looked_at = self._clock.monotonic()
+        """When it last began to look; one that is stuck does so no more."""
         randomness = randomness or random.SystemRandom()
         self.leases = ShardLeases(
             store, outbox, name=self.name, ttl=self.options.lease, clock=self._clock, randomness=randomness
@@ -76,6 +80,7 @@ class Relay:
             wakeup=self.wakeup,
             options=self.options,
             clock=self._clock,
+            meter=meter,
         )
         self.statistics = self.carrier.statistics
         self._wake = wake
@@ -86,6 +91,10 @@ class Relay:
         self._busy: set[str] = set()
         """Keys of what is on its way: the rest of such a key waits until it is settled."""
 
+    @property
+    def outbox(self) -> str:
+        return self._outbox.name
+
     async def run(self, stop: asyncio.Event) -> None:
         """Until told to stop; then the batch in hand is settled and the leases are handed back."""
         unlisten = self._wake.listen(self.wakeup.set) if self._wake else None
@@ -95,6 +104,7 @@ class Relay:
         try:
             while not stop.is_set() or self._rounds:
                 self.wakeup.looking()
+                self.looked_at = self._clock.monotonic()
                 try:
                     progress = await (self._landed() if stop.is_set() else self._advance())
                     failures = 0

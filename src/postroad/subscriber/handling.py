@@ -6,6 +6,7 @@ import math
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Final
 from uuid import UUID
@@ -28,9 +29,11 @@ from postroad.inbox.record import RECHECK
 from postroad.inbox.transaction import handling
 from postroad.message import Message
 from postroad.retry import Ack, Dead, Decision, Retry, decide, describe
-from postroad.subscriber.intake import Foreign, Item, Poison, Ready
+from postroad.subscriber.intake import Chirp, Foreign, Item, Poison, Ready
 from postroad.subscriber.options import Statistics, SubscriberOptions
 from postroad.subscriber.report import Occasionally, failure, identity
+from postroad.telemetry.lag import VersionLag
+from postroad.telemetry.meter import MOST_SERIES, Meter
 
 _OUTAGE_WAIT: Final = 0.5
 _LONGEST_OUTAGE_WAIT: Final = 1.0
@@ -56,8 +59,9 @@ class Handling:
         randomness: random.Random,
         road: object,
         keeps_place: float = math.inf,
+        meter: Meter | None = None,
     ) -> None:
-        self._inbox, self._group, self._options = inbox, group, options
+        self._inbox, self._group, self._options, self._meter = inbox, group, options, meter
         self._clock, self._randomness, self._road = clock, randomness, road
         self.longest_unrecorded = 0.9 * keeps_place
         """Seconds that an event may wait if nobody could record that it does: else, if this worker died, later ones of
@@ -67,6 +71,9 @@ class Handling:
         self._occasionally = Occasionally(clock)
         self.statistics = Statistics()
         self.tell: Tell | None = None
+        self.lag = VersionLag()
+        self.canaries: dict[tuple[str, str], datetime] = {}
+        """By topic and source: when the newest that has arrived was written."""
 
     async def handle(self, items: Sequence[Item]) -> dict[Hashable, float]:
         """Settles every item. What is returned: the lanes that must wait now, and for how many seconds."""
@@ -89,6 +96,7 @@ class Handling:
         return waits
 
     async def give_back(self, item: Item, after: float) -> float:
+        self.statistics.given_back += 1
         await self._settle(partial(item.delivery.retry, after))
         return after
 
@@ -159,6 +167,9 @@ class Handling:
         match item:
             case Foreign():
                 self.statistics.skipped += 1
+                await self._ack(item)
+            case Chirp():
+                self._hear(item.message)
                 await self._settle(item.delivery.ack)
             case Poison():
                 await self._bury(item)
@@ -206,7 +217,7 @@ class Handling:
                 acquired.lease, lambda session: self._run([item], session), self._options.lock_ttl
             )
         except LeaseLost as error:
-            _log.warning("%s", error, extra=identity(item.message, self._group))
+            _log.warning("%s", error, extra=identity(item, self._group))
             return await self.give_back(item, RECHECK)
         except StoreError:
             raise
@@ -222,19 +233,27 @@ class Handling:
         self.statistics.handled += 1
         if self.tell is not None:
             self.tell(item.message, self._clock.monotonic() - began)
-        await self._settle(item.delivery.ack)
+        if self._meter is not None:
+            self._meter.add("projection_process_success_total", 1, self._group, item.message.type)
+            self._meter.observe("projection_process_latency", (self._clock.monotonic() - began,), self._group)
+            self.lag.handled(item.message)
+        if _log.isEnabledFor(logging.DEBUG):
+            _log.debug("Event processed successfully", extra=identity(item, self._group, "handled"))
+        await self._ack(item)
 
     async def _duplicate(self, item: Ready | Poison) -> None:
         self.statistics.duplicates += 1
         if item.message is not None:
             told = "%s %s is settled in group %s already, and only acknowledged"
-            about = identity(item.message, self._group, "duplicate")
+            about = identity(item, self._group, "duplicate")
             _log.info(told, item.message.type, item.message.id, self._group, extra=about)
-        await self._settle(item.delivery.ack)
+        await self._ack(item)
 
     async def _failed(self, item: Ready, error: Exception, failures: int, lease: Lease | None) -> float | None:
         """Recorded before the verdict, so that a crash in between costs a delivery and not the count."""
         self.statistics.failed += 1
+        if self._meter is not None:
+            self._meter.add("projection_process_error_total", 1, self._group, item.message.type)
         decision = decide(error, failures, self._options.backoff)
         recorded = await self._inbox.mark_failed(
             self._group, item.message, error, decision, lease=lease, failures=failures
@@ -247,7 +266,7 @@ class Handling:
             case Retry(after=after):
                 return await self.give_back(item, after)
             case Ack():
-                await self._settle(item.delivery.ack)
+                await self._ack(item)
             case Dead(reason=reason):
                 await self._dead(item, reason)
         return None
@@ -256,12 +275,12 @@ class Handling:
         level, text = failure(
             item.message, item.handler, error, failures, self._options.backoff, decision, self._clock.now()
         )
-        _log.log(level, "%s", text, extra=identity(item.message, self._group, "failed"))
+        _log.log(level, "%s", text, extra=identity(item, self._group, "failed", attempt=failures))
         _log.debug("traceback of %s", item.message.id, exc_info=error)
 
     async def _contradicted(self, item: Ready, acquired: Acquired) -> None:
         error = conflict(item.message, acquired.record)
-        _log.error("%s", error, extra=identity(item.message, self._group, "conflict"))
+        _log.error("%s", error, extra=identity(item, self._group, "conflict"))
         await self._dead(item, describe(error))
 
     async def _bury(self, item: Poison) -> None:
@@ -277,9 +296,18 @@ class Handling:
         if not missing or self._occasionally(reason):
             which = item.message.id if item.message else "a message without an id"
             text = "%s goes from group %s to the dead letters: %s"
-            about = identity(item.message, self._group, "unknown_type" if missing else "unreadable")
+            about = identity(item, self._group, "unknown_type" if missing else "unreadable")
             _log.error(text, which, self._group, reason, extra=about)
         await self._dead(item, reason)
+
+    def _hear(self, message: Message) -> None:
+        route = message.topic, message.source_service or ""
+        if route in self.canaries or len(self.canaries) < MOST_SERIES:
+            self.canaries[route] = max(message.occurred_at, self.canaries.get(route, message.occurred_at))
+
+    async def _ack(self, item: Item) -> None:
+        self.statistics.acked += 1
+        await self._settle(item.delivery.ack)
 
     async def _dead(self, item: Item, reason: str) -> None:
         self.statistics.dead += 1

@@ -15,6 +15,7 @@ from postroad.inbox import Inbox
 from postroad.inbox.record import check_storable
 from postroad.message import Message, parse_id
 from postroad.subscriber.lanes import Together
+from postroad.telemetry.canary import is_canary
 
 _LONGEST: Final = 128
 
@@ -59,7 +60,17 @@ class Foreign:
     together: None = None
 
 
-Item = Ready | Poison | Foreign
+@dataclass(frozen=True, slots=True, eq=False)
+class Chirp:
+    """A canary has arrived. It goes through the lanes like all others, for it shall tell whether they move."""
+
+    delivery: Delivery
+    lane: Hashable
+    message: Message
+    together: None = None
+
+
+Item = Ready | Poison | Foreign | Chirp
 
 
 class Intake:
@@ -82,6 +93,8 @@ class Intake:
             return Poison(delivery, delivery.key or object(), self._remains(delivery), error)
         # A delayed message stands outside its key's order: it is alone in its lane.
         lane: Hashable = message.ordering_key if message.wire_key else object()
+        if is_canary(message.type):
+            return Chirp(delivery, lane, message)
         handler = self._registry.find(self._group, message)
         if handler is None:
             return self._without_handler(delivery, lane, message)

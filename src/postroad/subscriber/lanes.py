@@ -1,7 +1,7 @@
 """Keyed lanes: what has the same key stays in order, what has another key goes beside it."""
 
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -60,6 +60,11 @@ class Lanes(Generic[T]):
             self._ready.append(lane)
         else:
             del self._waiting[lane]
+
+    @property
+    def waiting(self) -> list[Sequence[T]]:
+        """What waits, lane by lane."""
+        return [list(waiting) for waiting in self._waiting.values() if waiting]
 
     def drop(self, lane: Hashable) -> list[T]:
         """Empties a busy lane: what waited behind something that must go back, in order."""

@@ -40,3 +40,5 @@ class Statistics:
     dead: int = 0
     skipped: int = 0
     """Events of the topic that were never meant for this group."""
+    acked: int = 0
+    given_back: int = 0

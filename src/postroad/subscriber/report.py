@@ -10,8 +10,10 @@ from typing import Any, Final
 
 from postroad.clock import Clock
 from postroad.handlers import Handler
+from postroad.logs import about
 from postroad.message import Message, rfc3339
 from postroad.retry import Ack, Backoff, Dead, Decision, Retry, describe
+from postroad.subscriber.intake import Foreign, Item
 
 _NOT_THE_USERS: Final = (
     str(Path(__file__).parents[1]),
@@ -65,22 +67,20 @@ def failure(
             return logging.ERROR, f"{what} failed in group {handler.group}, {then}: {why}"
 
 
-def identity(message: Message | None, group: str, outcome: str = "") -> Mapping[str, Any]:
+def identity(item: Item, group: str, outcome: str = "", attempt: int | None = None) -> Mapping[str, Any]:
     """The fields of a structured log record. `outcome` says in one word what the text says to people."""
-    said = {"group": group, **({"outcome": outcome} if outcome else {})}
-    if message is None:
-        return said
-    return {
-        "event_id": str(message.id),
-        "event_type": message.type,
-        "aggregate_id": message.aggregate_id,
-        "aggregate_type": message.aggregate_type,
-        "version": message.version,
-        "trace_id": message.trace_id,
-        "correlation_id": message.correlation_id,
-        "ordering_key": message.ordering_key,
-        **said,
-    }
+    delivery = item.delivery
+    return about(
+        None if isinstance(item, Foreign) else item.message,
+        group=group,
+        consumer=group,
+        subscription=delivery.subscription,
+        # Some brokers have a queue behind it, and an id for each message; others know no names but ours.
+        queue=getattr(delivery, "queue", delivery.subscription),
+        message_id=getattr(delivery, "message_id", None),
+        attempt=attempt,
+        outcome=outcome or None,
+    )
 
 
 def place(error: BaseException, handler: Handler) -> str:

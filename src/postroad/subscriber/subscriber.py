@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import random
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 from postroad.brokers.base import Broker, Delivery, Receiver
@@ -14,10 +15,13 @@ from postroad.handlers import Registry
 from postroad.inbox import Inbox
 from postroad.retry import describe
 from postroad.subscriber.handling import Handling, Tell
-from postroad.subscriber.intake import Intake, Item
+from postroad.subscriber.intake import Foreign, Intake, Item
 from postroad.subscriber.lanes import Lanes
 from postroad.subscriber.options import Statistics, SubscriberOptions
 from postroad.subscriber.report import Occasionally
+from postroad.telemetry import tracing
+from postroad.telemetry.lag import VersionLag
+from postroad.telemetry.meter import Meter
 
 _SHORTEST_PAUSE: Final = 0.5
 _LONGEST_PAUSE: Final = 1.0
@@ -38,10 +42,12 @@ class Subscriber:
         clock: Clock | None = None,
         randomness: random.Random | None = None,
         road: object = None,
+        meter: Meter | None = None,
     ) -> None:
         self.group, self.options = group, options or SubscriberOptions()
         self.topics = registry.topics(group)
         self._broker, self._clock = broker, clock or SystemClock()
+        self.began_at = self._clock.now()
         self._intake = Intake(inbox, registry, upcasters, group, self._clock)
         self._handling = Handling(
             inbox,
@@ -51,17 +57,38 @@ class Subscriber:
             randomness or random.SystemRandom(),
             road,
             broker.features.keeps_place,
+            meter,
         )
         # With one writer at a time, more would only wait for its lock.
         self._slots = 1 if inbox.store.one_writer else self.options.concurrency
         self._lanes: Lanes[Item] = Lanes()
-        self._working: set[asyncio.Task[None]] = set()
+        self._working: dict[asyncio.Task[None], float] = {}
+        """With the moment at which each began."""
         self._receivers: list[Receiver] = []
         self._occasionally = Occasionally(self._clock)
 
     @property
     def statistics(self) -> Statistics:
         return self._handling.statistics
+
+    @property
+    def canaries(self) -> Mapping[tuple[str, str], datetime]:
+        """By topic and source: when the newest that has arrived was written."""
+        return self._handling.canaries
+
+    @property
+    def lanes(self) -> Lanes[Item]:
+        return self._lanes
+
+    @property
+    def running_for(self) -> float:
+        """How many seconds the longest of what runs has taken so far."""
+        now = self._clock.monotonic()
+        return now - min(self._working.values(), default=now)
+
+    @property
+    def lag(self) -> VersionLag:
+        return self._handling.lag
 
     def tell(self, handled: Tell) -> None:
         """Whom to tell of each event that was handled."""
@@ -116,18 +143,22 @@ class Subscriber:
     # -- working -----------------------------------------------------------------------------------------
 
     def _accept(self, deliveries: Sequence[Delivery]) -> None:
-        for delivery in deliveries:
-            self._lanes.put(self._intake.read(delivery))
+        items = [self._intake.read(delivery) for delivery in deliveries]
+        if items and tracing.tracer() is not None:
+            messages = [item.message for item in items if not isinstance(item, Foreign) and item.message]
+            tracing.received(deliveries[0].subscription, messages)
+        for item in items:
+            self._lanes.put(item)
         self._hand_out()
 
     def _hand_out(self) -> None:
         while len(self._working) < self._slots and (items := self._lanes.take()):
             task = asyncio.create_task(self._work(items))
-            self._working.add(task)
+            self._working[task] = self._clock.monotonic()
             task.add_done_callback(self._finished)
 
     def _finished(self, task: asyncio.Task[None]) -> None:
-        self._working.discard(task)
+        del self._working[task]
         self._hand_out()
 
     async def _work(self, items: Sequence[Item]) -> None:

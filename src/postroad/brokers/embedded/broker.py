@@ -1,7 +1,7 @@
 """The broker itself: each call is one transaction, done elsewhere in this package."""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -89,6 +89,12 @@ class EmbeddedBroker:
 
     async def dead_letters(self, topic: str, limit: int = 100, after: str = "") -> Sequence[DeadLetter]:
         return await self._database.read(partial(replay.dead_letters, topic=topic, limit=limit, after=after))
+
+    async def dead_letter_count(self, topic: str) -> int:
+        return await self._database.read(partial(replay.dead_letter_count, topic=topic))
+
+    async def rates(self, subscription: str) -> Mapping[str, float]:
+        return {}
 
     async def revive(self, topic: str, ids: Sequence[str]) -> int:
         return await self._database.write(partial(replay.revive, topic=topic, ids=ids))

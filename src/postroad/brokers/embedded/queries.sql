@@ -159,6 +159,9 @@ WHERE t.name = :topic AND l.id > :after
 ORDER BY l.id
 LIMIT :limit;
 
+-- name: dead_letter_count
+SELECT count(*) FROM (SELECT 1 FROM dead_letter WHERE topic = (SELECT id FROM topic WHERE name = :topic) LIMIT 10000);
+
 -- name: exhume
 DELETE FROM dead_letter
 WHERE topic = (SELECT id FROM topic WHERE name = :topic) AND id IN (SELECT value FROM json_each(:ids))

@@ -48,6 +48,10 @@ def dead_letters(connection: sqlite3.Connection, now: int, *, topic: str, limit:
     return [_dead_letter(*row) for row in connection.execute(SQL["dead_letters"], names).fetchall()]
 
 
+def dead_letter_count(connection: sqlite3.Connection, now: int, *, topic: str) -> int:
+    return int(connection.execute(SQL["dead_letter_count"], {"topic": topic}).fetchone()[0])
+
+
 def _dead_letter(
     id: int,
     topic: str,

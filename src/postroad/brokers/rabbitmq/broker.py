@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, TypeVar
 from uuid import NAMESPACE_OID, uuid5
@@ -270,6 +270,16 @@ class RabbitBroker:
 
     async def dead_letters(self, topic: str, limit: int = 100, after: str = "") -> Sequence[DeadLetter]:
         return await self._thread.run(self._graveyard.letters, topic, limit, after)
+
+    async def dead_letter_count(self, topic: str) -> int:
+        queue = await asyncio.to_thread(self._management.queue, self.layout.dead_letter_queue(topic))
+        return int((queue or {}).get("messages", 0))
+
+    async def rates(self, subscription: str) -> Mapping[str, float]:
+        queue = await asyncio.to_thread(self._management.queue, self.layout.queue(subscription)) or {}
+        stats = queue.get("message_stats", {})
+        details = {kind: stats.get(f"{kind}_details", {}) for kind in ("publish", "deliver", "ack", "redeliver")}
+        return {kind: float(told.get("rate", 0.0)) for kind, told in details.items()}
 
     async def revive(self, topic: str, ids: Sequence[str]) -> int:
         return await self._thread.run(self._graveyard.revive, topic, ids)

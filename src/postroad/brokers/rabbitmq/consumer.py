@@ -52,7 +52,7 @@ class Consumer:
     """Lives in the connections' thread."""
 
     def __init__(self, line: Line, queue: str, prefetch: int, tell: Callable[[Event], None]) -> None:
-        self._line, self._queue, self._prefetch, self._tell = line, queue, prefetch, tell
+        self._line, self.queue, self._prefetch, self._tell = line, queue, prefetch, tell
         self._channel: Channel | None = None
         self._generation = 0
         self._settled_some = False
@@ -86,7 +86,7 @@ class Consumer:
                     channel.raw.basic_ack(tag)
                     self._settled_some = True
         except AMQPError as error:
-            log.debug("acknowledgements for %s were lost: %s", self._queue, error)
+            log.debug("acknowledgements for %s were lost: %s", self.queue, error)
 
     async def everything_told(self) -> None:
         """Returns when all that the server had sent so far has been passed on."""
@@ -120,7 +120,7 @@ class Consumer:
         try:
             raw.add_on_cancel_callback(lambda _: raw.is_open and raw.close(reply_text=_CANCELLED))
             await channel.ask(raw.basic_qos, prefetch_count=self._prefetch)
-            await channel.ask(raw.basic_consume, queue=self._queue, on_message_callback=receive)
+            await channel.ask(raw.basic_consume, queue=self.queue, on_message_callback=receive)
         except BaseException:
             await channel.aclose()
             self._tell(Interrupted(generation))  # something may have come all the same
@@ -132,7 +132,7 @@ class Consumer:
             assert self._channel is not None
             reason = await asyncio.shield(self._channel.closed)
             self._tell(Interrupted(self._generation))
-            log.warning("receiving from %s was interrupted: %s", self._queue, reason)
+            log.warning("receiving from %s was interrupted: %s", self.queue, reason)
             if self._settled_some:
                 # Else it may be what is received that breaks it, and that will come again.
                 pause, self._settled_some = _SHORTEST_PAUSE, False
@@ -147,12 +147,12 @@ class Consumer:
                 except Exception as error:
                     # Nobody else would hear of it, and whoever receives would wait for ever.
                     self._tell(BrokerUnavailable(describe(error)))
-            log.info("receiving from %s again", self._queue)
+            log.info("receiving from %s again", self.queue)
 
     def _report(self, error: BrokerError) -> None:
         if isinstance(error, Rejection):
             # The server is there and says no: time alone will not cure that, so it must be heard.
-            gone = f"The queue {self._queue!r} does not exist any more. Run apply."
+            gone = f"The queue {self.queue!r} does not exist any more. Run apply."
             self._tell(BrokerUnavailable(gone if error.code == NOT_FOUND else str(error)))
         else:
-            log.debug("cannot receive from %s: %s", self._queue, error)
+            log.debug("cannot receive from %s: %s", self.queue, error)

@@ -61,6 +61,10 @@ class RabbitDelivery:
         return self._receiver.subscription
 
     @property
+    def queue(self) -> str:
+        return self._receiver.consumer.queue if self._receiver.consumer else self.subscription
+
+    @property
     def key(self) -> str:
         return key_of(self.arrival.attributes)
 

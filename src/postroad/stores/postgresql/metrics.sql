@@ -1,0 +1,10 @@
+-- name: outbox_unsent_count
+-- No more than so many are looked at: what is asked every few seconds must not cost more while a backlog grows.
+-- In the order of the index, so that the planner takes it and does not walk past all that is sent.
+SELECT state, COUNT(*) AS events, MIN(occurred_at) AS oldest
+  FROM (SELECT d.{state} AS state, {o}.{occurred_at} AS occurred_at
+          FROM {delivery} d {join_facts}
+         WHERE d.{state} NOT IN ('SENT', 'SKIPPED')
+         ORDER BY d.{shard}, d.{ordering_key}, d.{delivery_version}
+         LIMIT :most) looked_at
+ GROUP BY state;

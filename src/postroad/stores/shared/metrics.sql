@@ -1,0 +1,19 @@
+-- name: canaries
+-- Few: those that were sent are removed after an hour.
+SELECT d.{delivery_event_id} AS event_id, d.{state} AS state, d.{published_at} AS published_at
+  FROM {delivery} d {join_facts}
+ WHERE {o}.{aggregate_type} = :aggregate_type AND {o}.{aggregate_id} = :aggregate_id
+ LIMIT 1000;
+
+-- name: outbox_last_sent
+SELECT {o}.{occurred_at} AS occurred_at, d.{published_at} AS published_at
+  FROM {delivery} d {join_facts}
+ WHERE d.{state} = 'SENT' ORDER BY d.{published_at} DESC LIMIT :limit;
+
+-- name: inbox_failed_count
+-- No more than so many are looked at: those that failed for good are kept, and may have become many.
+SELECT state, COUNT(*) AS records, MAX(retry_count) AS highest_retry_count
+  FROM (SELECT retry_count, CASE WHEN next_retry_at IS NOT NULL THEN 'waiting'
+                                 WHEN processed_at IS NOT NULL THEN 'refused' ELSE 'failed' END AS state
+          FROM {inbox} WHERE status <> 1 AND status = 2 AND consumer_group = :group LIMIT :most) looked_at
+ GROUP BY state;

@@ -1,0 +1,189 @@
+"""The gauges, read when they are asked for. Nothing here costs more because a table has grown."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from postroad.brokers.base import Watched
+from postroad.errors import PostroadError
+from postroad.retry import describe
+from postroad.telemetry.meter import Meter
+
+if TYPE_CHECKING:
+    from postroad.app import Postroad
+    from postroad.relay import Relay
+    from postroad.runner import Runner
+    from postroad.stores.tables import OutboxTable
+    from postroad.subscriber import Subscriber
+
+MOST_COUNTED: Final = 10_000
+PATIENCE: Final = 5.0
+_ALIVE: Final = 15.0
+_HOUR: Final = 3_600.0
+_RECENT: Final = 300.0
+_LAST_SENT: Final = 100
+
+
+async def read_gauges(road: "Postroad") -> tuple[Meter, Sequence[str]]:
+    """All of them, and what stood in the way. What cannot be read has no value: an old one would be a lie."""
+    gauges = Meter()
+    relays = [relay for runner in road.runners for relay in runner.relays]
+    subscribers = [subscriber for runner in road.runners for subscriber in runner.subscribers]
+    _read_process(road, gauges, relays, subscribers)
+    database = await _tried(lambda: _read_database(road, gauges, bool(relays), subscribers))
+    broker = await _tried(lambda: _read_broker(road, gauges, subscribers))
+    gauges.set("postroad_database_up", not database)
+    gauges.set("postroad_broker_up", not broker)
+    others = [await _tried(lambda source=source: source(gauges)) for source in road.sources]  # type: ignore[misc]
+    return gauges, [trouble for trouble in (database, broker, *others) if trouble]
+
+
+async def _tried(read: Callable[[], Awaitable[None]]) -> str:
+    """What went wrong; nothing, if nothing did."""
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await read()
+    except TimeoutError:
+        return f"no answer within {PATIENCE:g} s"
+    except PostroadError as error:
+        return describe(error)
+    return ""
+
+
+# -- this process --------------------------------------------------------------------------------------
+
+
+def _read_process(
+    road: "Postroad", gauges: Meter, relays: "Sequence[Relay]", subscribers: "Sequence[Subscriber]"
+) -> None:
+    for relay in relays:
+        gauges.add("relay_shards_owned", len(relay.leases.epochs), relay.outbox)
+        gauges.add("relay_outages_total", relay.statistics.outages, relay.outbox)
+    out = {topic for relay in relays for topic in relay.breaker.open_destinations}
+    for topic in {*road.topology.topics, *out} if relays else ():
+        gauges.set("relay_breaker_open", topic in out, topic)
+    for subscriber in subscribers:
+        _read_subscriber(gauges, subscriber)
+        _read_canaries(road, gauges, subscriber)
+
+
+def _read_subscriber(gauges: Meter, subscriber: "Subscriber") -> None:
+    group, counts, waiting = subscriber.group, subscriber.statistics, subscriber.lanes.waiting
+    for verdict, count in (("ack", counts.acked), ("nack", counts.given_back), ("dead", counts.dead)):
+        gauges.add("subscription_settled_total", count, group, verdict)
+    gauges.add("inbox_duplicates_total", counts.duplicates, group)
+    gauges.set("subscriber_lane_depth", sum(map(len, waiting)), group)
+    gauges.set("handler_running_seconds", subscriber.running_for, group)
+    gauges.set("projection_version_lag", subscriber.lag.take(waiting), group)
+
+
+def _read_canaries(road: "Postroad", gauges: Meter, subscriber: "Subscriber") -> None:
+    written = dict(subscriber.canaries)
+    for topic in road.canary.topics if road.canary else ():
+        # One of our own that never came is as bad as one that comes no more.
+        if topic in subscriber.topics:
+            written.setdefault((topic, road.source), subscriber.began_at)
+    for (topic, source), moment in written.items():
+        gauges.set("canary_age_seconds", _age(road, moment), topic, subscriber.group, source)
+
+
+# -- the database --------------------------------------------------------------------------------------
+
+
+async def _read_database(road: "Postroad", gauges: Meter, relays: bool, subscribers: "Sequence[Subscriber]") -> None:
+    await _read_workers(road, gauges)
+    if relays:
+        for outbox in road.outboxes:
+            await _read_outbox(road, gauges, outbox)
+    for group in {subscriber.group for subscriber in subscribers}:
+        await _read_inbox(road, gauges, group)
+
+
+async def _read_workers(road: "Postroad", gauges: Meter) -> None:
+    for outbox in road.outboxes:
+        gauges.set("relays_alive", 0, outbox.name)
+    for group in road.groups:
+        gauges.set("workers_alive", 0, group)
+    for row in (await road.store.read("workers_alive", ttl=_ALIVE)).rows:
+        if row.kind == "relay":
+            gauges.add("relays_alive", 1, row.detail)
+        elif row.kind == "worker":
+            gauges.add("workers_alive", 1, row.detail)
+
+
+async def _read_outbox(road: "Postroad", gauges: Meter, outbox: "OutboxTable") -> None:
+    store, name = road.store, outbox.name
+    unsent = (await store.read("outbox_unsent_count", outbox, most=MOST_COUNTED)).rows
+    events = {row.state: int(row.events) for row in unsent}
+    pending, parked = events.get("NEW", 0) + events.get("RETRY", 0), events.get("FAILED", 0)
+    oldest = min((moment for row in unsent if (moment := store.time_out(row.oldest))), default=None)
+    gauges.set("outbox_pending_count", pending, name)
+    gauges.set("outbox_max_delivery_attempts", parked, name)
+    gauges.set("outbox_oldest_unsent_age", _age(road, oldest), name)
+    gauges.add("pending_outbox", pending)
+    gauges.add("failed_outbox", parked)
+    free = (await store.read("shards_free", outbox_name=name)).rows[0].shards
+    gauges.set("outbox_shards_without_owner", int(free), name)
+    sent = (await store.read("outbox_sent_count", outbox, seconds=_HOUR, most=MOST_COUNTED)).rows[0].events
+    gauges.add("events_per_hour", int(sent))
+    await _read_delay(road, gauges, outbox)
+
+
+async def _read_delay(road: "Postroad", gauges: Meter, outbox: "OutboxTable") -> None:
+    rows = (await road.store.read("outbox_last_sent", outbox, limit=_LAST_SENT)).rows
+    times = [(road.store.time_out(row.occurred_at), road.store.time_out(row.published_at)) for row in rows]
+    since = road.clock.now() - timedelta(seconds=_RECENT)
+    delays = [sent - written for written, sent in times if written and sent and sent >= since]
+    average = sum(delays, timedelta()).total_seconds() * 1000 / len(delays) if delays else 0.0
+    # Of several outboxes, the slowest.
+    gauges.set("avg_publish_delay", max(average, gauges.value("avg_publish_delay") or 0.0))
+
+
+async def _read_inbox(road: "Postroad", gauges: Meter, group: str) -> None:
+    rows = (await road.store.read("inbox_failed_count", group=group, most=MOST_COUNTED)).rows
+    found = {row.state: row for row in rows}
+    for state in ("waiting", "failed"):
+        gauges.set("consume_failed_count", int(found[state].records) if state in found else 0, group, state)
+    highest = max((int(row.highest_retry_count) for state, row in found.items() if state != "refused"), default=0)
+    gauges.set("consume_max_retry_count", highest, group)
+
+
+# -- the broker ----------------------------------------------------------------------------------------
+
+
+async def _read_broker(road: "Postroad", gauges: Meter, subscribers: "Sequence[Subscriber]") -> None:
+    for subscriber in subscribers:
+        for topic in subscriber.topics:
+            await _read_subscription(road, gauges, f"{topic}.{subscriber.group}")
+    for topic in {topic for subscriber in subscribers for topic in subscriber.topics}:
+        if isinstance(road.broker, Watched):
+            dead = await road.broker.dead_letter_count(topic)
+        else:
+            dead = len(await road.broker.dead_letters(topic, limit=_LAST_SENT))
+        gauges.set("dlq_message_count", dead, topic)
+    if not subscribers:
+        await road.broker.plan(road.topology)
+
+
+async def _read_subscription(road: "Postroad", gauges: Meter, subscription: str) -> None:
+    depth = await road.broker.depth(subscription)
+    gauges.set("subscription_num_undelivered_messages", depth.messages, subscription)
+    gauges.set("subscription_oldest_unacked_message_age", _age(road, depth.oldest), subscription)
+    if isinstance(road.broker, Watched):
+        for kind, rate in (await road.broker.rates(subscription)).items():
+            gauges.set("subscription_message_rate", rate, subscription, kind)
+
+
+def _age(road: "Postroad", since: datetime | None) -> float:
+    return 0.0 if since is None else max(0.0, (road.clock.now() - since).total_seconds())
+
+
+def stuck(runners: "Sequence[Runner]", now: float) -> list[str]:
+    """Relays that no longer look, although nothing that they wait for can take so long."""
+    relays = [relay for runner in runners for relay in runner.relays]
+    return [
+        f"the relay of {relay.outbox} has not looked for {now - relay.looked_at:.0f} s"
+        for relay in relays
+        if now - relay.looked_at > 3 * relay.options.publish_timeout
+    ]

@@ -1,0 +1,279 @@
+"""What a running service tells of itself, on each database: counters of its own, gauges from database and broker."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from postroad import Backoff, Postroad, RelayOptions, SubscriberOptions
+from postroad.brokers.base import Refused
+from postroad.errors import BusinessError, PoisonError
+from postroad.telemetry import Meter
+from postroad.telemetry.telemetry import Telemetry
+from postroad.testing import FaultyBroker, FaultyStore
+from tests.support.telemetry import TOPIC, Scrape, Weighed, eventually, fresh, run_sql, weigh
+
+SUBSCRIPTION = f"{TOPIC}.scales"
+
+
+class Scales:
+    """A service whose handler fails as the grams tell it."""
+
+    def __init__(self, road: Postroad) -> None:
+        self.road, self.telemetry = road, Telemetry(road)
+        self.seen: list[int] = []
+        self.holding, self.go_on = asyncio.Event(), asyncio.Event()
+        road.on(Weighed, group="scales")(self.handle)
+
+    async def handle(self, event: Weighed, session: AsyncSession) -> None:
+        self.seen.append(event.grams)
+        if event.grams == 1 and self.seen.count(1) == 1:
+            raise RuntimeError("once")
+        if event.grams == 13:
+            raise PoisonError("unlucky")
+        if event.grams == 14:
+            raise BusinessError("no")
+        if event.grams == 99:
+            self.holding.set()
+            await self.go_on.wait()
+
+
+def made(database_url: str, broker: str) -> Scales:
+    options = SubscriberOptions(backoff=Backoff(attempts=3, base=0.01))
+    return Scales(Postroad("post", database_url, broker, subscriber=options, relay=RelayOptions(poll=0.05)))
+
+
+@pytest.fixture
+async def scales(database_url: str, tmp_path: Path) -> AsyncIterator[Scales]:
+    scales = made(database_url, f"embedded:{tmp_path}/broker.db")
+    async with scales.road:
+        await scales.road.migrate()
+        yield scales
+
+
+@pytest.fixture
+async def small(sqlite_url: str, tmp_path: Path) -> AsyncIterator[Scales]:
+    scales = made(sqlite_url, f"embedded:{tmp_path}/broker.db")
+    async with scales.road:
+        await scales.road.migrate()
+        yield scales
+
+
+@pytest.mark.spec("P16", "F13", "T10", "G10")
+async def test_a_service_tells_what_it_sent_handled_and_failed_at(scales: Scales) -> None:
+    road = scales.road
+    async with road.running():
+        await weigh(road, *(Weighed(str(n), n) for n in (1, 2, 3, 13, 14)))
+        await road.drain()
+        told = await fresh(scales.telemetry)
+    of_group = {"group": "scales"}
+    assert told("outbox_publish_success_total", topic=TOPIC) == 5
+    assert told("outbox_publish_attempts_total", topic=TOPIC) == 5
+    assert told("outbox_publish_latency_count", topic=TOPIC) == 5
+    assert told("events_by_type", event_type="parcel.weighed") == 5
+    assert told("outbox_pending_count") == told("outbox_max_delivery_attempts") == 0
+    assert told("pending_outbox") == told("failed_outbox") == 0
+    assert told("outbox_oldest_unsent_age") == 0
+    assert told("events_per_hour") == 5
+    assert told("avg_publish_delay") is not None
+    assert told("relay_shards_owned") == 256
+    assert told("outbox_shards_without_owner") == 0
+    assert told("relay_breaker_open", topic=TOPIC) == 0
+    assert told("relays_alive") == told("workers_alive", **of_group) == 1
+    assert told("projection_process_success_total", event_type="parcel.weighed", **of_group) == 3
+    assert told("projection_process_error_total", event_type="parcel.weighed", **of_group) == 3
+    assert told("projection_process_latency_count", **of_group) == 3
+    assert told("projection_version_lag", **of_group) == 0  # each has an aggregate of its own
+    assert told("subscription_settled_total", verdict="ack", **of_group) == 4
+    assert told("subscription_settled_total", verdict="nack", **of_group) == 1
+    assert told("subscription_settled_total", verdict="dead", **of_group) == 1
+    assert told("dlq_message_count", topic=TOPIC) == 1
+    assert told("consume_failed_count", state="failed", **of_group) == 1
+    assert told("consume_failed_count", state="waiting", **of_group) == 0
+    assert told("consume_max_retry_count", **of_group) == 1
+    assert told("subscription_num_undelivered_messages", subscription=SUBSCRIPTION) == 0
+    assert told("subscription_oldest_unacked_message_age", subscription=SUBSCRIPTION) == 0
+    assert told("subscriber_lane_depth", **of_group) == told("handler_running_seconds", **of_group) == 0
+    assert told("postroad_database_up") == told("postroad_broker_up") == 1
+
+
+@pytest.mark.spec("P16", "T10")
+async def test_what_waits_is_parked_or_has_failed_is_counted_in_the_database(scales: Scales) -> None:
+    road = scales.road
+    await weigh(road, *(Weighed(str(n), n) for n in range(4)))
+    await run_sql(road, "UPDATE postroad_outbox SET state = 'FAILED' WHERE aggregate_id = '0'")
+    await run_sql(road, "UPDATE postroad_outbox SET state = 'RETRY' WHERE aggregate_id = '1'")
+    await run_sql(road, "UPDATE postroad_outbox SET occurred_at = '2026-01-01 00:00:00' WHERE aggregate_id = '2'")
+    road.runners.add(road.runner(groups=()))
+    told = await fresh(scales.telemetry)
+    assert told("outbox_pending_count", outbox="postroad_outbox") == told("pending_outbox") == 3
+    assert told("outbox_max_delivery_attempts", outbox="postroad_outbox") == told("failed_outbox") == 1
+    assert (told("outbox_oldest_unsent_age") or 0) > 86_400
+    assert told("outbox_shards_without_owner") == 256
+    assert told("relays_alive") == 0
+
+
+async def test_a_handler_that_takes_long_is_seen(fresh_postgresql_url: str, tmp_path: Path) -> None:
+    scales = made(fresh_postgresql_url, f"embedded:{tmp_path}/broker.db")
+    await scales.road.migrate()
+    async with scales.road as road, road.running():
+        await weigh(road, Weighed("7", 99), *(Weighed("7", n) for n in range(2, 6)))
+        await scales.holding.wait()
+
+        def all_arrived(told: Scrape) -> bool:
+            return told("subscription_num_undelivered_messages", subscription=SUBSCRIPTION) == 5
+
+        told = await eventually(scales.telemetry, all_arrived)
+        assert (told("handler_running_seconds", group="scales") or 0) > 0
+        assert (told("subscription_oldest_unacked_message_age", subscription=SUBSCRIPTION) or 0) > 0
+        scales.go_on.set()
+        await road.drain()
+        assert (await fresh(scales.telemetry))("handler_running_seconds", group="scales") == 0
+
+
+@pytest.mark.spec("F13", "P16")
+async def test_a_projection_that_missed_versions_is_seen(small: Scales) -> None:
+    road = small.road
+    async with road.running():
+        for version in (1, 2, 20):
+            async with road.session() as session, session.begin():
+                road.add(session, Weighed("7", version + 1), version=version)
+        await road.drain()
+        assert (await fresh(small.telemetry))("projection_version_lag", group="scales") == 18
+        assert (await fresh(small.telemetry))("projection_version_lag", group="scales") == 0
+
+
+@pytest.mark.spec("F13")
+async def test_refusals_are_counted_with_the_pause_that_follows(small: Scales) -> None:
+    road = small.road
+    real = road.broker.send
+    refused = asyncio.Event()
+
+    async def refuse(batch):  # type: ignore[no-untyped-def]
+        if not refused.is_set():
+            refused.set()
+            return [Refused("too heavy")] * len(batch)
+        return await real(batch)
+
+    road.broker.send = refuse  # type: ignore[method-assign]
+    road.relay_options = RelayOptions(poll=0.05, backoff=Backoff(attempts=3, base=0.01))
+    async with road.running():
+        await weigh(road, Weighed("7", 2))
+        await road.drain()
+        told = await fresh(small.telemetry)
+    assert told("outbox_publish_error_total", topic=TOPIC) == 1
+    assert told("outbox_publish_success_total", topic=TOPIC) == 1
+    assert told("outbox_publish_attempts_total", topic=TOPIC) == 2
+    assert told("outbox_retry_interval_count", topic=TOPIC) == 1
+    assert told("outbox_retry_interval_sum", topic=TOPIC) == pytest.approx(0.01)
+
+
+async def test_the_same_event_twice_is_a_duplicate_absorbed(small: Scales) -> None:
+    road = small.road
+    async with road.running():
+        await weigh(road, Weighed("7", 2))
+        await road.drain()
+        await run_sql(road, "UPDATE postroad_outbox SET state = 'NEW', published_at = NULL")
+        await road.drain()
+        told = await fresh(small.telemetry)
+    assert told("inbox_duplicates_total", group="scales") == 1
+    assert told("projection_process_success_total", group="scales") == 1
+
+
+async def test_what_cannot_be_read_has_no_value_and_the_rest_is_served(small: Scales) -> None:
+    """A number of yesterday would look like a healthy one."""
+    road = small.road
+    broker = FaultyBroker(road.broker)
+    store = FaultyStore(road.store)
+    road.broker, road.store = broker, store  # type: ignore[misc]
+    async with road.running():
+        await weigh(road, Weighed("7", 2))
+        await road.drain()
+        assert (await fresh(small.telemetry))("outbox_pending_count") == 0
+        broker.down = store.down = True
+        told = await fresh(small.telemetry)
+        broker.down = store.down = False
+    assert told("postroad_database_up") == told("postroad_broker_up") == 0
+    assert told("outbox_pending_count") is None
+    assert told("subscription_num_undelivered_messages") is None
+    assert told("outbox_publish_success_total") == 1
+
+
+async def test_an_outage_of_the_broker_shows_in_the_breaker(small: Scales) -> None:
+    road = small.road
+    broker = FaultyBroker(road.broker)
+    road.broker = broker  # type: ignore[misc]
+    async with road.running():
+        broker.down = True
+        await weigh(road, Weighed("7", 2))
+        await eventually(small.telemetry, lambda told: told("relay_breaker_open", topic=TOPIC) == 1)
+        assert (await fresh(small.telemetry))("relay_outages_total") == 1
+        broker.down = False
+        await road.drain()
+        assert (await fresh(small.telemetry))("relay_breaker_open", topic=TOPIC) == 0
+
+
+@pytest.mark.spec("G10")
+async def test_other_parts_set_gauges_of_their_own_when_asked(small: Scales) -> None:
+    async def commands(gauges: Meter) -> None:
+        gauges.set("pending_commands", 3)
+        gauges.set("commands_by_type", 2, "Command.Genesis.Session.Start")
+
+    small.road.sources.append(commands)
+    told = await fresh(small.telemetry)
+    assert told("pending_commands") == 3
+    assert told("commands_by_type", command_type="Command.Genesis.Session.Start") == 2
+
+
+async def test_many_who_ask_at_once_cost_the_database_no_more_than_one(small: Scales) -> None:
+    asked = 0
+
+    async def source(_: Meter) -> None:
+        nonlocal asked
+        asked += 1
+
+    small.road.sources.append(source)
+    await asyncio.gather(*(small.telemetry.metrics() for _ in range(20)))
+    assert asked == 1
+
+
+async def test_without_telemetry_nothing_is_counted(sqlite_url: str, tmp_path: Path) -> None:
+    async with Postroad("post", sqlite_url, f"embedded:{tmp_path}/broker.db") as road:
+        assert road.meter is None
+        await road.migrate()
+        async with road.running(groups=()):
+            await weigh(road, Weighed("7", 2))
+        assert road.meter is None
+
+
+# -- RabbitMQ ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.spec("R12", "P16")
+async def test_depth_rates_and_dead_letters_come_from_rabbitmqs_management(
+    fresh_postgresql_url: str, rabbitmq_url: str
+) -> None:
+    scales = made(fresh_postgresql_url, rabbitmq_url)
+    async with scales.road as road:
+        await road.migrate()
+        async with road.running():
+            await weigh(road, Weighed("1", 13), Weighed("2", 99))
+            await scales.holding.wait()
+            await weigh(road, Weighed("2", 3), Weighed("2", 4))
+            told = await eventually(
+                scales.telemetry,
+                lambda told: (
+                    told("dlq_message_count", topic=TOPIC) == 1
+                    and told("subscription_num_undelivered_messages", subscription=SUBSCRIPTION) == 3
+                    and (told("subscription_message_rate", subscription=SUBSCRIPTION, kind="publish") or 0) > 0
+                ),
+            )
+            for kind in ("publish", "deliver", "ack", "redeliver"):
+                assert told("subscription_message_rate", subscription=SUBSCRIPTION, kind=kind) is not None
+            scales.go_on.set()
+            await road.drain()
+            told = await fresh(scales.telemetry)
+            assert told("subscription_settled_total", group="scales", verdict="ack") == 3
+            assert told("subscription_settled_total", group="scales", verdict="dead") == 1

@@ -1,0 +1,161 @@
+"""The alert rules, run by Prometheus' own tool: each is provoked, and each is silent just below its threshold."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from postroad.telemetry.alerts import RULES, Rule, rule_file
+from tests.support.components import ROOT, missing
+
+STEADY, GROWING = "{0}x30", "0+{0}x30"
+SLOW = "_bucket"
+
+# For each alert: the series, the value that is still quiet, and the first that is not.
+PROVOKED = {
+    "OutboxBacklogHigh": ('outbox_pending_count{outbox="o"}', 1000, 1001),
+    "OutboxPublishFailureRate": ('outbox_publish_error_total{topic="t"}', "0+6x30", "0+7x30"),
+    "OutboxPublishErrors": ('outbox_publish_error_total{topic="t"}', "0+9.9x30", "0+10.1x30"),
+    "OutboxPublishSlow": ('outbox_publish_latency_bucket{topic="t",le="%s"}', "30", "60"),
+    "OutboxEventParked": ('outbox_max_delivery_attempts{outbox="o"}', 0, 1),
+    "OutboxOldestUnsent": ('outbox_oldest_unsent_age{outbox="o"}', 60, 61),
+    "RelayBreakerOpen": ('relay_breaker_open{topic="t"}', 0, 1),
+    "NoRelayAlive": ('relays_alive{outbox="o"}', 1, 0),
+    "ShardsWithoutOwner": ('outbox_shards_without_owner{outbox="o"}', 0, 1),
+    "SubscriptionBacklogHigh": ('subscription_num_undelivered_messages{subscription="s"}', 1000, 1001),
+    "DLQMessagesDetected": ('dlq_message_count{topic="t"}', 10, 11),
+    "SubscriptionOldestUnacked": ('subscription_oldest_unacked_message_age{subscription="s"}', 300, 301),
+    "ProjectionErrors": ('projection_process_error_total{group="g",event_type="e"}', "0+9.9x30", "0+10.1x30"),
+    "ProjectionSlow": ('projection_process_latency_bucket{group="g",le="%s"}', "60", "300"),
+    "ProjectionVersionLag": ('projection_version_lag{group="g"}', 10, 11),
+    "HandlerStuck": ('handler_running_seconds{group="g"}', 300, 301),
+    "CanaryStale": ('canary_age_seconds{topic="t",group="g",source="s"}', 60, 61),
+    "QueueBacklog": ('subscription_num_undelivered_messages{subscription="s"}', 1000, 1001),
+    "DeadLettersPresent": ('dlq_message_count{topic="t"}', 0, 1),
+    "ConsumeExceededMaxRetry": ('consume_failed_count{group="g",state="failed"}', 0, 1),
+    "ConsumeRetriesHigh": ('consume_max_retry_count{group="g"}', 3, 4),
+    "high_pending_commands": ("pending_commands", 100, 101),
+    "command_processing_timeout": ("avg_processing_time", 30000, 30001),
+    "high_failure_rate": ("retry_rate", 0.1, 0.11),
+    "outbox_publish_delay": ("avg_publish_delay", 5000, 5001),
+    "version_gap_detected": ("aggregate_version_gaps", 0, 1),
+    "DatabaseUnreachable": ("postroad_database_up", 1, 0),
+    "BrokerUnreachable": ("postroad_broker_up", 1, 0),
+}
+
+# As the conventions write them down: expression, how long, severity, summary.
+FROZEN = {
+    "OutboxBacklogHigh": ("outbox_pending_count > 1000", "5m", "warning", "Outbox 积压过多"),
+    "OutboxPublishFailureRate": (
+        "rate(outbox_publish_error_total[5m]) > 0.1",
+        "5m",
+        "critical",
+        "Outbox 发布失败率过高",
+    ),
+    "SubscriptionBacklogHigh": (
+        "subscription_num_undelivered_messages > 1000",
+        "5m",
+        "warning",
+        "Subscription 积压过多",
+    ),
+    "DLQMessagesDetected": ("dlq_message_count > 10", "1m", "critical", "检测到 DLQ 消息"),
+    "QueueBacklog": ("subscription_num_undelivered_messages > 1000", "", "warning", "队列积压 > 1000"),
+    "DeadLettersPresent": ("dlq_message_count > 0", "", "warning", "DLQ > 0"),
+    "high_pending_commands": ("pending_commands > 100", "", "warning", "待处理命令数量过多"),
+    "command_processing_timeout": ("avg_processing_time > 30000", "", "critical", "命令处理时间过长"),
+    "high_failure_rate": ("retry_rate > 0.1", "", "warning", "命令失败率过高"),
+    "outbox_publish_delay": ("avg_publish_delay > 5000", "", "warning", "事件发布延迟过高"),
+    "version_gap_detected": ("aggregate_version_gaps > 0", "", "critical", "检测到聚合版本号间隙"),
+}
+
+
+@pytest.fixture(scope="session")
+def promtool() -> str:
+    found = subprocess.run([ROOT / "scripts" / "promtool"], capture_output=True, text=True, timeout=300, check=False)
+    if found.returncode != 0:
+        missing("promtool", (found.stderr.strip().splitlines() or ["no reason was given"])[-1])
+    return found.stdout.strip()
+
+
+@pytest.mark.spec("P18", "R12", "G10")
+def test_the_conventions_rules_stand_word_for_word() -> None:
+    rules = {rule.alert: (rule.expr, rule.lasting, rule.severity, rule.summary) for rule in RULES}
+    assert {alert: rules[alert] for alert in FROZEN} == FROZEN
+
+
+def test_every_rule_has_a_name_of_its_own_and_is_provoked_here() -> None:
+    assert [rule.alert for rule in RULES] == sorted({rule.alert for rule in RULES}, key=[*PROVOKED].index)
+
+
+def series(alert: str, loud: bool) -> list[dict[str, str]]:
+    name, quiet_value, loud_value = PROVOKED[alert]
+    value = loud_value if loud else quiet_value
+    if SLOW in name:
+        # All that is measured lies between the bound before this one and this one.
+        bounds = ["30", "60", "300", "+Inf"]
+        reached = bounds.index(str(value))
+        return [
+            {"series": name % bound, "values": "0+60x30" if place >= reached else "0x30"}
+            for place, bound in enumerate(bounds)
+        ]
+    return [{"series": name, "values": value if isinstance(value, str) else f"{value}x30"}]
+
+
+def case(rule: Rule, loud: bool) -> dict[str, object]:
+    return {
+        "name": f"{rule.alert} {'loud' if loud else 'quiet'}",
+        "interval": "1m",
+        "input_series": series(rule.alert, loud),
+        "promql_expr_test": [
+            {
+                # Prometheus keeps the alerts that fire as a series: how many there are is all that is asked.
+                "expr": f'count(ALERTS{{alertname="{rule.alert}", alertstate="firing", severity="{rule.severity}"}})',
+                "eval_time": "20m",
+                "exp_samples": [{"labels": "{}", "value": 1}] if loud else [],
+            }
+        ],
+    }
+
+
+@pytest.mark.spec("P18", "R12", "T10", "G10")
+def test_each_alert_fires_at_its_threshold_and_not_below(promtool: str, tmp_path: Path) -> None:
+    (tmp_path / "rules.yml").write_text(rule_file(), encoding="utf-8")
+    cases = [case(rule, loud) for rule in RULES for loud in (False, True)]
+    tests = {"rule_files": ["rules.yml"], "evaluation_interval": "1m", "tests": cases}
+    (tmp_path / "tests.yml").write_text(json.dumps(tests), encoding="utf-8")
+    ran = subprocess.run(
+        [promtool, "test", "rules", "tests.yml"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_an_alert_waits_as_long_as_it_says(promtool: str, tmp_path: Path) -> None:
+    (tmp_path / "rules.yml").write_text(rule_file(), encoding="utf-8")
+    cases = []
+    for rule in RULES:
+        if rule.lasting and SLOW not in rule.expr and "rate(" not in rule.expr:
+            early = case(rule, loud=True)
+            early["promql_expr_test"][0] |= {  # type: ignore[index]
+                "eval_time": f"{int(rule.lasting.removesuffix('m')) - 1}m", "exp_samples": [],
+            }  # fmt: skip
+            cases.append(early)
+    assert cases
+    tests = {"rule_files": ["rules.yml"], "evaluation_interval": "1m", "tests": cases}
+    (tmp_path / "tests.yml").write_text(json.dumps(tests), encoding="utf-8")
+    ran = subprocess.run(
+        [promtool, "test", "rules", "tests.yml"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_no_relay_at_all_is_noticed_too(promtool: str, tmp_path: Path) -> None:
+    """With every process gone there is nobody left to say that there is none."""
+    (tmp_path / "rules.yml").write_text(rule_file(), encoding="utf-8")
+    rule = next(rule for rule in RULES if rule.alert == "NoRelayAlive")
+    tests = {"rule_files": ["rules.yml"], "tests": [case(rule, loud=True) | {"input_series": []}]}
+    (tmp_path / "tests.yml").write_text(json.dumps(tests), encoding="utf-8")
+    ran = subprocess.run(
+        [promtool, "test", "rules", "tests.yml"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr

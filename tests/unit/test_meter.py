@@ -1,0 +1,78 @@
+"""Counting: what is added up, what is bounded, and how Prometheus reads it."""
+
+import builtins
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from postroad.errors import MissingExtra
+from postroad.telemetry import Meter
+from postroad.telemetry.exposition import exposition
+from postroad.telemetry.meter import MOST_SERIES, OVERFLOW
+
+
+def samples(*meters: Meter) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    families = text_string_to_metric_families(exposition(meters).decode())
+    return {(s.name, tuple(sorted(s.labels.items()))): s.value for family in families for s in family.samples}
+
+
+def test_counts_add_up_gauges_are_replaced() -> None:
+    meter = Meter()
+    for _ in range(2):
+        meter.add("outbox_publish_success_total", 3, "shop.order.events")
+        meter.set("pending_commands", 7)
+    found = samples(meter)
+    assert found["outbox_publish_success_total", (("topic", "shop.order.events"),)] == 6
+    assert found["pending_commands", ()] == 7
+
+
+def test_a_histogram_counts_each_value_once_and_up_to_its_bound() -> None:
+    meter = Meter()
+    meter.observe("outbox_publish_latency", [0.005, 0.0051, 1.0, 1_000.0], "t")
+    found = samples(meter)
+    bucket = {labels[0][1]: value for (name, labels), value in found.items() if name == "outbox_publish_latency_bucket"}
+    assert (bucket["0.005"], bucket["0.01"], bucket["1"], bucket["300"], bucket["+Inf"]) == (1, 2, 3, 3, 4)
+    assert found["outbox_publish_latency_count", (("topic", "t"),)] == 4
+    assert found["outbox_publish_latency_sum", (("topic", "t"),)] == pytest.approx(1001.0101)
+
+
+@pytest.mark.spec("P16")
+def test_a_label_made_up_for_each_message_does_not_fill_the_memory() -> None:
+    meter = Meter()
+    for number in range(10 * MOST_SERIES):
+        meter.add("projection_process_success_total", 1, "receipts", f"order.{number}")
+        meter.observe("outbox_publish_latency", [0.1], f"topic.{number}")
+    counted = dict(meter.values("projection_process_success_total"))
+    assert len(counted) == MOST_SERIES + 1
+    assert counted[OVERFLOW, OVERFLOW] == 9 * MOST_SERIES
+    assert sum(counted.values()) == 10 * MOST_SERIES
+    assert len(dict(meter.distributions("outbox_publish_latency"))) == MOST_SERIES + 1
+    meter.add("projection_process_success_total", 1, "receipts", "order.1")
+    assert meter.value("projection_process_success_total", "receipts", "order.1") == 2
+
+
+def test_a_name_that_is_not_in_the_table_or_has_other_labels_is_refused() -> None:
+    with pytest.raises(KeyError):
+        Meter().add("made_up_total", 1)
+    with pytest.raises(ValueError, match="has the labels"):
+        Meter().add("outbox_publish_success_total", 1, "shop", "order.events")
+
+
+def test_nobodys_data_can_forge_a_line() -> None:
+    meter = Meter()
+    meter.set("events_by_type", 1, 'x"}\nup 0\n')
+    assert ("up", ()) not in samples(meter)
+
+
+def test_without_prometheus_library_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *rest: Any, **named: Any) -> Any:
+        if name.startswith("prometheus_client"):
+            raise ImportError(name)
+        return real(name, *rest, **named)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(MissingExtra, match=r"pip install 'postroad\[metrics\]'"):
+        exposition([Meter()])
