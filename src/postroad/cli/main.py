@@ -12,6 +12,7 @@ from postroad.cli.application import UserCodeFailed
 from postroad.cli.audit import audit
 from postroad.cli.db import db
 from postroad.cli.dlq import dlq
+from postroad.cli.doctor import doctor
 from postroad.cli.inbox import inbox
 from postroad.cli.outbox import outbox
 from postroad.cli.publish import publish
@@ -115,5 +116,5 @@ def main(debug: bool) -> None:
     """
 
 
-for command in (dev, status, tail, publish, outbox, inbox, dlq, audit, run, relay, worker, db):
+for command in (dev, status, doctor, tail, publish, outbox, inbox, dlq, audit, run, relay, worker, db):
     main.add_command(command)
