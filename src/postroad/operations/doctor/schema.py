@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _NAME: Final = r'[\w."`]+'
 _TABLE: Final = re.compile(rf"CREATE TABLE ({_NAME}) \((.*)\)", re.DOTALL)
 _KEY: Final = re.compile(r"^\s*(?:PRIMARY KEY|UNIQUE) \(([^)]*)\)|^\s*(\w+) .*PRIMARY KEY,?$", re.MULTILINE)
-_INDEX: Final = re.compile(rf"CREATE INDEX {_NAME} ON ({_NAME}) \(([^)]*)\)")
+_INDEX: Final = re.compile(rf"CREATE INDEX ({_NAME}) ON ({_NAME}) \(([^)]*)\)")
 _ROUTINE: Final = re.compile(rf"CREATE (?:OR REPLACE )?(?:FUNCTION|PROCEDURE|VIEW|TRIGGER) ({_NAME})")
 
 
@@ -25,9 +25,14 @@ _ROUTINE: Final = re.compile(rf"CREATE (?:OR REPLACE )?(?:FUNCTION|PROCEDURE|VIE
 class Key:
     table: str
     columns: tuple[str, ...]
-    unique: bool
+    name: str
+    """Of an index that is only for looking up; a unique key may have any."""
     statement: str
     """What would create it."""
+
+    @property
+    def unique(self) -> bool:
+        return not self.name
 
 
 async def tables(road: "Postroad") -> AsyncIterator[Problem]:
@@ -69,8 +74,8 @@ def serves(row: Any, wanted: Key) -> bool:
         return False
     if wanted.unique:
         return bool(row.is_unique) and not row.is_partial and columns == wanted.columns
-    # Where ours is partial, another may be; where it is whole, only its own statement could have made a partial one.
-    return columns[: len(wanted.columns)] == wanted.columns
+    # By its name too: some statements ask for it by name, and two may differ in nothing but which rows they hold.
+    return row.name == wanted.name and columns == wanted.columns
 
 
 def _missing(key: Key) -> Problem:
@@ -109,12 +114,12 @@ def _keys_of(migration: Migration) -> Iterator[Key]:
                 yield _unique(_bare(created[1]), _columns(together or alone))
         if index := _INDEX.search(statement):
             text = statement[index.start() :].removesuffix(";")
-            yield Key(_bare(index[1]), _columns(index[2]), unique=False, statement=text)
+            yield Key(_bare(index[2]), _columns(index[3]), _bare(index[1]), text)
 
 
 def _unique(table: str, columns: tuple[str, ...]) -> Key:
     name = "_".join((table.rpartition(".")[2], *columns))
-    return Key(table, columns, True, f"CREATE UNIQUE INDEX {name[:60]} ON {table} ({', '.join(columns)})")
+    return Key(table, columns, "", f"CREATE UNIQUE INDEX {name[:60]} ON {table} ({', '.join(columns)})")
 
 
 def _columns(listed: str) -> tuple[str, ...]:
