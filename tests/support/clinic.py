@@ -9,7 +9,7 @@ import msgspec
 from sqlalchemy import text
 
 from postroad import Postroad, event
-from postroad.operations.doctor import Finding, Level, examine
+from postroad.operations.doctor import CHECKS, Finding, Level, Problem, examine
 from postroad.presence import Presence
 from postroad.relay.leases import ShardLeases
 from postroad.stores.tables import OutboxTable
@@ -73,15 +73,16 @@ class Clinic:
                 worst[one.check] = max(one.level, worst.get(one.check, Level.OK), key=order.index)
         return worst
 
-    async def found(self, check: str) -> Sequence[Finding]:
-        """What one check has found that is not in order."""
-        return [one for one in await self.all_findings() if one.check == check and one.level is not Level.OK]
+    async def found(self, name: str) -> Sequence[Problem]:
+        """What one check finds by itself."""
+        (check,) = [one for one in CHECKS if one.name == name]
+        return [problem async for problem in check.find(self.road)]
 
-    async def only(self, check: str) -> Finding:
-        """The one thing that this check has found, while all others are content."""
+    async def only(self, check: str) -> Problem:
+        """The one thing that this check finds, while all others are content."""
         assert set(await self.problems()) == {check}
-        (finding,) = await self.found(check)
-        return finding
+        (problem,) = await self.found(check)
+        return problem
 
 
 def handle_parcels(road: Postroad) -> Postroad:
