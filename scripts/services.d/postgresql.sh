@@ -24,7 +24,7 @@ launch() {
   local settings=(-c fsync=off -c full_page_writes=off)
   [ -z "${POSTROAD_DURABLE:-}" ] || settings=(-c shared_buffers="$(awk '/^MemTotal:/ {print int($2 / 4)}' /proc/meminfo)kB")
   spawn "$bin/postgres" -D "$data" -c port="$port" -c listen_addresses=127.0.0.1 -c unix_socket_directories= \
-    -c max_connections=200 -c log_min_messages=fatal -c log_checkpoints=off "${settings[@]}"
+    -c max_connections=200 -c max_prepared_transactions=4 -c log_min_messages=fatal -c log_checkpoints=off "${settings[@]}"
 }
 
 ask() { "$bin/psql" --host=127.0.0.1 --port="$port" --username=postgres --no-psqlrc --quiet --tuples-only "$@"; }

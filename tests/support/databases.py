@@ -1,7 +1,7 @@
 """A fresh, empty database per test, dropped when the test ends, whoever is still connected to it."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
@@ -55,6 +55,37 @@ def mariadb_admin(url: str) -> pymysql.Connection:
         password=unquote(parts.password or ""),
         autocommit=True,
     )
+
+
+@contextmanager
+def plain_postgresql_user(url: str) -> Iterator[str]:
+    """The database's owner, and nothing more."""
+    name = f"plain_{uuid4().hex[:8]}"
+    parts = urlsplit(url)
+    with psycopg.connect(url, autocommit=True) as admin:
+        admin.execute(f"CREATE ROLE {name} LOGIN")
+        admin.execute(f"ALTER DATABASE {parts.path[1:]} OWNER TO {name}")
+        admin.execute(f"GRANT ALL ON SCHEMA public TO {name}")
+        try:
+            yield parts._replace(netloc=f"{name}@{parts.hostname}:{parts.port}").geturl()
+        finally:
+            admin.execute(f"ALTER DATABASE {parts.path[1:]} OWNER TO CURRENT_USER")
+            admin.execute(f"DROP OWNED BY {name} CASCADE")
+            admin.execute(f"DROP ROLE {name}")
+
+
+@contextmanager
+def plain_mariadb_user(url: str) -> Iterator[tuple[str, pymysql.cursors.Cursor]]:
+    """With all rights in the database, and an administrator's cursor to give more."""
+    name = f"plain_{uuid4().hex[:8]}"
+    parts = urlsplit(url)
+    with closing(mariadb_admin(url)) as admin, admin.cursor() as cursor:
+        cursor.execute(f"CREATE USER {name}@'%' IDENTIFIED BY 'pw'")
+        cursor.execute(f"GRANT ALL ON `{parts.path[1:]}`.* TO {name}@'%'")
+        try:
+            yield parts._replace(netloc=f"{name}:pw@{parts.hostname}:{parts.port}").geturl(), cursor
+        finally:
+            cursor.execute(f"DROP USER {name}@'%'")
 
 
 def _new_name() -> str:

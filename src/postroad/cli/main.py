@@ -13,6 +13,7 @@ from postroad.cli.audit import audit
 from postroad.cli.command import command as commands
 from postroad.cli.db import db
 from postroad.cli.dlq import dlq
+from postroad.cli.doctor import doctor
 from postroad.cli.inbox import inbox
 from postroad.cli.names import names
 from postroad.cli.observing import alerts, healthcheck
@@ -124,6 +125,7 @@ def main(debug: bool) -> None:
 for command in (
     dev,
     status,
+    doctor,
     tail,
     trace,
     publish,

@@ -17,6 +17,7 @@ STYLES: Final = {
     "NEW": "cyan", "RETRY": "yellow", "FAILED": "bold red", "SENT": "green", "SKIPPED": "magenta",
     "processing": "cyan", "waiting": "yellow", "failed": "bold red", "refused": "magenta",
     "succeeded": "green", "PENDING": "cyan", "PROCESSING": "cyan", "COMPLETED": "green",
+    "ok": "green", "hint": "cyan", "not made": "magenta", "warning": "yellow", "fault": "bold red",
 }  # fmt: skip
 _GAP: Final = "  "
 

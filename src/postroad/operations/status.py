@@ -121,17 +121,17 @@ async def status(
     """`examples` bounds the lists of parked keys, failed records and dead letters, not the counts."""
     wire = await _ask(broker) if broker else _Wire()
     counts = await Records(store).counts()
-    names = sorted({*groups, *counts, *wire.backlog, *await _known_groups(store)})
+    names = sorted({*groups, *counts, *wire.backlog, *await known_groups(store)})
     return Status(
         database=store.address,
         broker=broker.address if broker else "",
         broker_trouble=wire.trouble,
         outboxes=[await _outbox(store, outbox) for outbox in outboxes],
-        parked=[key for outbox in outboxes for key in await _parked(store, outbox, examples)],
+        parked=[key for outbox in outboxes for key in await parked_keys(store, outbox, examples)],
         groups=[_group(store, name, counts, wire) for name in names],
         failed=await _failed(store, wire, examples),
         dead_letters=wire.dead[:examples],
-        workers=await _workers(store),
+        workers=await workers(store),
     )
 
 
@@ -154,7 +154,7 @@ async def _outbox(store: Store, outbox: OutboxTable) -> OutboxStatus:
     )
 
 
-async def _parked(store: Store, outbox: OutboxTable, limit: int) -> Sequence[ParkedKey]:
+async def parked_keys(store: Store, outbox: OutboxTable, limit: int) -> Sequence[ParkedKey]:
     async with store.reading() as connection:
         rows = (await store.execute(connection, "outbox_parked", outbox=outbox, limit=limit)).rows
     return [
@@ -171,7 +171,7 @@ async def _parked(store: Store, outbox: OutboxTable, limit: int) -> Sequence[Par
     ]
 
 
-async def _known_groups(store: Store) -> Sequence[str]:
+async def known_groups(store: Store) -> Sequence[str]:
     async with store.reading() as connection:
         return [row.consumer_group for row in (await store.execute(connection, "groups_known")).rows]
 
@@ -181,7 +181,7 @@ async def _failed(store: Store, wire: _Wire, limit: int) -> Sequence[InboxRecord
     return [one for one in found if (one.group, str(one.event_id)) not in wire.dead_ids][:limit]
 
 
-async def _workers(store: Store) -> Sequence[WorkerStatus]:
+async def workers(store: Store) -> Sequence[WorkerStatus]:
     async with store.reading() as connection:
         rows = (await store.execute(connection, "workers_alive", ttl=_REMEMBERED)).rows
     return [

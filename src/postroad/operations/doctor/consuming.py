@@ -1,0 +1,109 @@
+"""Whether what is carried is handled: workers, retries, handlers, dead letters."""
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Final
+
+from postroad.brokers.base import Subscription
+from postroad.inbox.records import Records
+from postroad.operations.dead_letters import dead_page, topics_of
+from postroad.operations.doctor.finding import Level, Problem
+from postroad.operations.status import known_groups, workers
+
+if TYPE_CHECKING:
+    from postroad.app import Postroad
+
+LATE: Final = 300.0
+"""Seconds after which waiting is no longer normal."""
+_MOST: Final = 10_000
+"""Rows that are looked at, however many there are."""
+
+
+async def subscriptions(road: "Postroad") -> AsyncIterator[Problem]:
+    """Somebody consumes each of this service's subscriptions, and fast enough."""
+    ours = {*road.groups, *await known_groups(road.store)}
+    alive = await _groups_alive(road)
+    for subscription in await road.broker.subscriptions():
+        group = _group(subscription)
+        if group not in ours:
+            continue  # another service's: its workers are known in its own database
+        depth = await road.broker.depth(subscription.name)
+        if group not in alive:
+            yield _unconsumed(road, subscription.name, group, depth.messages)
+        elif depth.oldest and (age := (road.clock.now() - depth.oldest).total_seconds()) > LATE:
+            cause = f"The oldest of {depth.messages:,} messages in {subscription.name} is {age / 60:.0f} min old."
+            yield Problem(Level.WARNING, cause, "Start more workers.", f"postroad worker --group {group}")
+
+
+def _unconsumed(road: "Postroad", name: str, group: str, messages: int) -> Problem:
+    waiting = f", and {messages:,} messages wait in it" if messages else ""
+    cause = f"No worker of the group {group} is alive: nobody consumes {name}{waiting}."
+    level = Level.FAULT if messages else Level.WARNING
+    if group in road.groups:
+        return Problem(level, cause, "Start one.", f"postroad worker --group {group}")
+    cure = "Bring its handlers back, or delete the subscription in the broker if nobody needs it any more."
+    return Problem(level, cause, cure, f"postroad inbox list --group {group}")
+
+
+async def retries(road: "Postroad") -> AsyncIterator[Problem]:
+    async with road.store.reading() as connection:
+        rows = (await road.store.execute(connection, "inbox_overdue", seconds=LATE, most=_MOST)).rows
+    for row in rows:
+        yield Problem(
+            Level.WARNING,
+            f"{row.records:,} failed or interrupted events of {row.consumer_group} should have been tried again more "
+            f"than {LATE / 60:.0f} min ago.",
+            "Start a worker of the group; if one runs, look at its log.",
+            f"postroad worker --group {row.consumer_group}",
+        )
+
+
+async def handlers(road: "Postroad") -> AsyncIterator[Problem]:
+    """No handler was deleted while its events are still on their way: they would die as unknown."""
+    async with road.store.reading() as connection:
+        run = road.store.execute
+        unsettled = (await run(connection, "inbox_unsettled_types", most=_MOST)).rows
+        unsent = {row.event_type for outbox in road.outboxes
+                  for row in (await run(connection, "unsent_types", outbox=outbox, most=_MOST)).rows}  # fmt: skip
+    begun = {(row.consumer_group, row.event_type) for row in unsettled}
+    backlog = await _backlog(road)
+    elsewhere = await _groups_alive(road) - {*road.groups}  # another program of this service handles for them
+    for group in [one for one in await known_groups(road.store) if one not in elsewhere]:
+        for kind in sorted(await Records(road.store).known_types(group) - road.registry.types(group)):
+            certain = kind in unsent or (group, kind) in begun
+            if certain or backlog.get(group):
+                where = "are still on their way" if certain else "may be among the messages that wait for it"
+                yield Problem(
+                    Level.FAULT if certain else Level.WARNING,
+                    f"The group {group} has no handler of {kind} any more, but events of it {where}.",
+                    "Bring the handler back until they are handled; those that have died can be given back.",
+                    "postroad dlq list",
+                )
+
+
+async def dead_letters(road: "Postroad") -> AsyncIterator[Problem]:
+    broker = road.broker
+    for topic in await topics_of(broker):
+        for dead in await dead_page(broker, [topic], limit=1):
+            yield Problem(
+                Level.WARNING,
+                f"There are dead letters of {topic}: the first is {dead.type} {dead.event_id or dead.id} of "
+                f"{dead.group} ({dead.reason}).",
+                "Look at them, mend the cause, and give them back.",
+                f"postroad dlq list --topic {topic}",
+            )
+
+
+async def _backlog(road: "Postroad") -> dict[str, int]:
+    found: dict[str, int] = {}
+    for subscription in await road.broker.subscriptions():
+        group = _group(subscription)
+        found[group] = found.get(group, 0) + (await road.broker.depth(subscription.name)).messages
+    return found
+
+
+async def _groups_alive(road: "Postroad") -> set[str]:
+    return {one.detail for one in await workers(road.store) if one.kind == "worker" and not one.gone}
+
+
+def _group(subscription: Subscription) -> str:
+    return subscription.name.removeprefix(f"{subscription.topic}.")

@@ -1,0 +1,119 @@
+"""The broker: it answers, everything is there and as it should be, and somebody listens."""
+
+import math
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING, Final
+
+from postroad.brokers.base import Change, Topology
+from postroad.errors import ConfigurationError, PostroadError
+from postroad.operations.doctor.files import broker_file
+from postroad.operations.doctor.finding import Level, Problem
+from postroad.retry import Backoff
+
+if TYPE_CHECKING:
+    from postroad.app import Postroad
+
+_CREATED: Final = "Relays and workers create and correct it when they start."
+_DAY: Final = 86_400.0
+
+
+async def answers(road: "Postroad") -> AsyncIterator[Problem]:
+    file = broker_file(road)
+    if file is not None and not file.exists():
+        # Not opened, because that would create it.
+        cause = f"There is no broker file {file} yet."
+        yield Problem(Level.FAULT, cause, "Relays and workers create it when they start.", "postroad run")
+        return
+    try:
+        await road.broker.plan(road.topology)
+    except ConfigurationError:
+        pass  # it does answer; what is wrong there, the next check tells
+    except PostroadError as error:
+        yield Problem(Level.FAULT, str(error), f"Make it answer at {road.broker.address}, then look again.")
+
+
+async def topology(road: "Postroad") -> AsyncIterator[Problem]:
+    """What a start would create or change. Asked piece by piece: one that is wrong must not hide the others."""
+    told: set[Change] = set()
+    for piece in _pieces(road.topology):
+        try:
+            for change in await road.broker.plan(piece):
+                if change not in told:
+                    told.add(change)
+                    yield Problem(Level.FAULT, _cause(change), _CREATED, "postroad run")
+        except ConfigurationError as error:
+            yield Problem(Level.FAULT, str(error), "Relays and workers refuse to start until it is corrected.")
+
+
+async def bindings(road: "Postroad") -> AsyncIterator[Problem]:
+    """A subscription that was taken off its topic gets nothing, although it is there."""
+    there = {subscription.name: subscription.topic for subscription in await road.broker.subscriptions()}
+    for wanted in road.topology.subscriptions:
+        if there.get(wanted.name) != wanted.topic and not await _is_missing(road, wanted.name):
+            cause = f"{wanted.name} is there, but gets nothing from {wanted.topic}: it is not bound to it."
+            yield Problem(Level.FAULT, cause, _CREATED, "postroad run")
+
+
+async def readers(road: "Postroad") -> AsyncIterator[Problem]:
+    """Somebody reads each topic."""
+    read = {subscription.topic for subscription in await road.broker.subscriptions()}
+    for topic in road.topology.topics:
+        if topic not in read:
+            yield Problem(
+                Level.WARNING,
+                f"Nobody subscribes to {topic}: its events are refused, lost or kept for nobody, as brokers differ.",
+                "Start the service that reads it once, so that its subscription is there; or write no such events.",
+                "postroad run",
+            )
+
+
+async def retention(road: "Postroad") -> AsyncIterator[Problem]:
+    """The inbox remembers an event for as long as it can come again."""
+    wanted = {subscription.name for subscription in road.topology.subscriptions}
+    window = retry_window(road.subscriber_options.backoff)
+    for subscription in await road.broker.subscriptions():
+        if subscription.name not in wanted:
+            continue
+        horizon = road.outbox_retention + max(subscription.retention, window)
+        if road.inbox_retention < horizon:
+            yield Problem(
+                Level.FAULT,
+                f"A message of {subscription.name} can come again for {horizon / _DAY:.3g} days, but the inbox forgets "
+                f"after {road.inbox_retention / _DAY:.3g}: it would be handled twice.",
+                f"Give Postroad an inbox_retention of at least {math.ceil(horizon / _DAY)} days, in seconds: "
+                f"Postroad(…, inbox_retention={math.ceil(horizon / _DAY)} * 86_400).",
+            )
+
+
+def retry_window(backoff: Backoff) -> float:
+    """Seconds from the first attempt to the last."""
+    total, failed = 0.0, 1
+    while (wait := backoff.after(failed)) is not None and failed < _ENOUGH:
+        total, failed = total + wait, failed + 1
+    # What is left of a very long list: the wait no longer changes, or grows beyond all bounds anyway.
+    return total + (backoff.attempts - failed) * wait if wait is not None else total
+
+
+_ENOUGH: Final = 1_000
+
+
+def _pieces(wanted: Topology) -> Iterator[Topology]:
+    for topic in wanted.topics:
+        yield Topology((topic,), ())
+    for subscription in wanted.subscriptions:
+        yield Topology((), (subscription,))
+
+
+def _cause(change: Change) -> str:
+    if change.action == "create":
+        return f"The {change.kind} {change.name} is missing."
+    return f"The {change.kind} {change.name} is not as it should be ({change.detail})."
+
+
+async def _is_missing(road: "Postroad", name: str) -> bool:
+    """Whether there is nothing that could be bound; the topology's check has told so."""
+    pieces = [one for one in road.topology.subscriptions if one.name == name]
+    try:
+        return bool(await road.broker.plan(Topology((), tuple(pieces))))
+    except ConfigurationError:
+        return True
