@@ -339,16 +339,6 @@ async def test_who_died_is_told_from_who_is_at_work(office: Office) -> None:
     }
 
 
-async def test_a_delay_that_the_broker_cannot_keep_is_refused(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
-    road = office.road
-    monkeypatch.setattr(road.broker, "features", replace(road.broker.features, delay=False))
-    async with road.session() as session, session.begin():
-        with pytest.raises(UnsupportedByBroker, match=r"The embedded broker has no delay\. parcel\.posted was not"):
-            road.add(session, ParcelPosted(parcel_id="a"), delay=60)
-        road.add(session, ParcelPosted(parcel_id="b"))
-    assert [one.key for one in await operations.outbox_page(road.store, road.outboxes)] == ["parcel/b"]
-
-
 async def test_status_goes_on_without_the_broker(office: Office, tmp_path: Path) -> None:
     from postroad.brokers import connect_broker
 

@@ -19,7 +19,7 @@ class Features:
     ordered_runs: bool
     """Of several messages of one key in one `send`, none is taken after one that was refused."""
     delay: bool
-    """A message with `deliver_at` stays with the broker until then."""
+    """A message with `deliver_at` stays with the broker until then; else it stays in the outbox."""
     seek: bool
     """A subscription can be set back to a time or a snapshot."""
     attempts: bool
