@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -21,7 +21,7 @@ from postroad import (
     event,
     operations,
 )
-from postroad.errors import BusinessError, OperationRefused, UnsupportedByBroker
+from postroad.errors import BusinessError, OperationRefused
 from postroad.operations import Tail
 from postroad.retry import Ack, Dead, Retry
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from postroad.errors import ConfigurationError, InvalidPayload, UnsupportedByBroker
+from postroad.errors import InvalidPayload
 from postroad.events import event_type_of
 from postroad.outbox import Outbox
 from postroad.outbox.checks import checked_headers, checked_key, checked_tenant, checked_version, deliver_at
