@@ -51,7 +51,7 @@ def adapters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_broker_that_is_yet_to_come_is_told_as_that(adapters: Path) -> None:
     (adapters / "carrier.py").touch()
-    for scheme, name in {"kafka": "Kafka", "pubsub": "Google Pub/Sub"}.items():
+    for scheme, name in {"kafka": "Kafka"}.items():
         with pytest.raises(ConfigurationError) as caught:
             connect_broker(f"{scheme}://user:secret@host/", clock=VirtualClock())
         told = f"This version has no broker adapter for {name} ({scheme}:) yet. Use a known broker: carrier."

@@ -14,8 +14,8 @@ from postroad.clock import Clock
 from postroad.errors import ConfigurationError, MissingExtra
 from postroad.redact import remember
 
-_ALIASES: Final = {"amqp": "rabbitmq", "amqps": "rabbitmq", "rabbitmqs": "rabbitmq"}
-_TO_COME: Final = {"pubsub": "Google Pub/Sub", "gcp-pubsub": "Google Pub/Sub", "kafka": "Kafka"}
+_ALIASES: Final = {"amqp": "rabbitmq", "amqps": "rabbitmq", "rabbitmqs": "rabbitmq", "gcp-pubsub": "pubsub"}
+_TO_COME: Final = {"kafka": "Kafka"}
 """What people try, and the README promises."""
 _NOT_ADAPTERS: Final = frozenset({"base"})
 
