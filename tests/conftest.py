@@ -3,6 +3,7 @@
 postgresql_url, mariadb_url              the server; tests share it, so leave it as found
 fresh_postgresql_url, fresh_mariadb_url  an empty database of the test's own
 rabbitmq_url                             a virtual host of this test run's own on the server
+pubsub_url                               a project of the test's own on the emulator
 sqlite_url                               an empty SQLite file of the test's own
 database_url                             the test runs three times, once on each store (`store_kind` names it)
 """
@@ -15,6 +16,7 @@ import pytest
 
 from tests.support.components import Tally, address
 from tests.support.databases import fresh_mariadb, fresh_postgresql
+from tests.support.pubsub import fresh_project
 from tests.support.rabbitmq import fresh_vhost
 from tests.support.requirements import Labels, Recorder
 
@@ -59,6 +61,11 @@ def mariadb_url() -> str:
 def rabbitmq_url() -> Iterator[str]:
     with fresh_vhost(address("rabbitmq")) as url:
         yield url
+
+
+@pytest.fixture
+def pubsub_url() -> str:
+    return fresh_project(address("pubsub"))
 
 
 @pytest.fixture

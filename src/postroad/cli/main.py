@@ -18,6 +18,7 @@ from postroad.cli.publish import publish
 from postroad.cli.running import dev, relay, run, worker
 from postroad.cli.status import status
 from postroad.cli.tail import tail
+from postroad.cli.topology import topology
 from postroad.errors import PostroadError
 from postroad.redact import one_line, redact
 
@@ -115,5 +116,5 @@ def main(debug: bool) -> None:
     """
 
 
-for command in (dev, status, tail, publish, outbox, inbox, dlq, audit, run, relay, worker, db):
+for command in (dev, status, tail, publish, outbox, inbox, dlq, audit, run, relay, worker, db, topology):
     main.add_command(command)

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from postroad.brokers._thread import LoopThread
 from postroad.brokers.base import (
     Change,
     DeadLetter,
@@ -20,7 +19,7 @@ from postroad.brokers.pubsub.address import Address, short
 from postroad.brokers.pubsub.consumer import Consumer
 from postroad.brokers.pubsub.dead import Graveyard
 from postroad.brokers.pubsub.letter import MAX_MESSAGE_BYTES
-from postroad.brokers.pubsub.line import Line
+from postroad.brokers.pubsub.line import Line, connections_thread
 from postroad.brokers.pubsub.publisher import Publisher
 from postroad.brokers.pubsub.receiver import PubSubDelivery, PubSubReceiver
 from postroad.brokers.pubsub.replay import Replay
@@ -45,7 +44,7 @@ class PubSubBroker:
 
     def __init__(self, address: Address, clock: Clock) -> None:
         self._address, self._clock = address, clock
-        self._thread = LoopThread("postroad-pubsub")
+        self._thread = connections_thread()
         self._line = Line(address)
         self._publisher = Publisher(self._line, address)
         self._structure = Structure(self._line, address)
@@ -124,7 +123,6 @@ class PubSubBroker:
             await receiver.aclose()
         if self._thread.started:
             await self._thread.run(self._line.aclose)
-        await self._thread.aclose()
 
     async def _settled(self, subscription: str) -> None:
         for receiver in self._receivers:

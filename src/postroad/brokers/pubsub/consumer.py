@@ -2,10 +2,10 @@
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import count
 from typing import Any, Final
 from uuid import uuid4
 
@@ -23,7 +23,7 @@ _MOST_IDS: Final = 1_000
 _SHORTEST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 5.0
 _LAST_WORDS: Final = 5.0
-"""Seconds that the end may take: what is not given back by then comes again when its lease is over."""
+"""Seconds that verdicts may take at the end: what is not given back by then comes again when its lease is over."""
 _TRANSIENT: Final = "TRANSIENT_"
 
 _StreamingPullRequest: Final = raw("StreamingPullRequest")
@@ -48,6 +48,8 @@ class _Lease:
     id: str
     ack_id: str
     """That of the last delivery: an earlier one counts for nothing once a message has been delivered again."""
+    number: int
+    """In the order of arrival."""
     settled: bool = False
 
 
@@ -60,13 +62,14 @@ class Consumer:
         self._line, self._path, self._name, self._tell = line, subscription, name, tell
         self._deadline = deadline
         self._leases: dict[str, _Lease] = {}
-        self._settled: deque[_Lease] = deque()
+        self._settled: list[_Lease] = []
         self._has_settled, self._all_settled = asyncio.Event(), asyncio.Event()
         self._all_settled.set()
         self._may_read = asyncio.Event()
         self._may_read.set()
         self._tasks: list[asyncio.Task[None]] = []
         self._client_id = uuid4().hex
+        self._numbers = count()
         self._pause = 0.0
 
     async def start(self) -> None:
@@ -128,7 +131,7 @@ class Consumer:
                 if known.settled and known not in self._settled:
                     self._queue(known)
                 continue
-            lease = self._leases[message.message_id] = _Lease(message.message_id, letter.ack_id)
+            lease = self._leases[message.message_id] = _Lease(message.message_id, letter.ack_id, next(self._numbers))
             attributes, data, notes = read(message)
             if notes.get("for", self._name) != self._name:
                 # Called back from the dead for another subscription; a topic cannot be sent to one alone.
@@ -142,14 +145,19 @@ class Consumer:
     # -- verdicts ----------------------------------------------------------------------------------------
 
     def settle(self, ids: Iterable[str]) -> None:
-        """To be acknowledged, in this order."""
+        """To be acknowledged."""
         for id in ids:
             if (lease := self._leases.get(id)) and not lease.settled:
                 lease.settled = True
                 self._queue(lease)
 
     async def everything_settled(self) -> None:
-        await self._all_settled.wait()
+        """Waits until every verdict has arrived; not for ever, because the server may be away."""
+        try:
+            async with asyncio.timeout(_LAST_WORDS):
+                await self._all_settled.wait()
+        except TimeoutError:
+            pass
 
     def _queue(self, lease: _Lease) -> None:
         self._settled.append(lease)
@@ -157,17 +165,15 @@ class Consumer:
         self._has_settled.set()
 
     async def _acknowledge(self) -> None:
-        """One request at a time, in the order of the verdicts: an acknowledgement is refused while an earlier one of
-        its key is open."""
+        """One request at a time, in the order of arrival: an acknowledgement is refused while an earlier one of its key
+        is open, and with it that earlier one, if it stands behind it."""
         pause = _SHORTEST_PAUSE
         while True:
             await self._has_settled.wait()
-            batch = [self._settled[n] for n in range(min(_MOST_IDS, len(self._settled)))]
+            batch = sorted(self._settled, key=lambda lease: lease.number)[:_MOST_IDS]
             again = await self._acknowledged(batch)
-            for _ in batch:
-                self._settled.popleft()
-            # In front of what came meanwhile: they are the earlier ones.
-            self._settled.extendleft(reversed(again))
+            done = set(batch).difference(again)
+            self._settled = [lease for lease in self._settled if lease not in done]
             if again:
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
@@ -227,15 +233,14 @@ class Consumer:
 
     async def aclose(self) -> None:
         """What is settled is acknowledged, what is not goes back, in order."""
+        if not self._tasks:
+            return  # it was given up before it began
         stream, extending, acknowledging = self._tasks
         stream.cancel()
         await asyncio.wait([stream])
         try:
-            async with asyncio.timeout(_LAST_WORDS):
-                await self._all_settled.wait()
-                await self._modify([lease for lease in self._leases.values() if not lease.settled], 0)
-        except TimeoutError:
-            pass
+            await self.everything_settled()
+            await self._modify([lease for lease in self._leases.values() if not lease.settled], 0)
         finally:
             self._leases.clear()
             for task in (extending, acknowledging):

@@ -1,5 +1,6 @@
 """The connection: what is asked over it, and what an answer that is none means."""
 
+import os
 from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote
@@ -10,6 +11,7 @@ from google.pubsub_v1.services.publisher.transports.grpc_asyncio import Publishe
 from google.pubsub_v1.types import pubsub, schema
 from google.rpc import error_details_pb2, status_pb2
 
+from postroad.brokers._thread import LoopThread
 from postroad.brokers.pubsub.address import Address
 from postroad.errors import BrokerError, BrokerUnavailable
 
@@ -27,6 +29,7 @@ _OPTIONS: Final = (
     ("grpc.min_reconnect_backoff_ms", 1_000),
     ("grpc.max_reconnect_backoff_ms", 2_000),
 )
+_threads: Final[dict[int, LoopThread]] = {}
 _OF_A_MESSAGE: Final = "EXACTLY_ONCE_ACKID_FAILURE"
 _OUTAGES: Final = frozenset(
     {
@@ -45,6 +48,14 @@ def raw(name: str) -> Any:
     """The plain protobuf class: the wrapped ones take twice the time."""
     home = pubsub if hasattr(pubsub, name) else schema
     return getattr(home, name).pb()
+
+
+def connections_thread() -> LoopThread:
+    """One for all connections of a process, for as long as it lives: gRPC serves every loop from one queue, and stumbles
+    over those that have ended. A forked process has its own."""
+    if os.getpid() not in _threads:
+        _threads[os.getpid()] = LoopThread("postroad-pubsub")
+    return _threads[os.getpid()]
 
 
 class Rejection(BrokerError):
@@ -67,12 +78,14 @@ class Line:
         self._address = address
         self._channel: Any = None
         self._methods: dict[str, Any] = {}
+        self._closed = False
 
     async def ask(self, method: str, request: Any, answer: Any, *, about: str, timeout: float = PATIENCE) -> Any:
         """`method` is such as Publisher/Publish; `about` the field of the request that names its subject. Raises
         BrokerUnavailable or Rejection."""
+        channel = self._open()
         if method not in self._methods:
-            self._methods[method] = self._open().unary_unary(
+            self._methods[method] = channel.unary_unary(
                 f"/google.pubsub.v1.{method}",
                 request_serializer=type(request).SerializeToString,
                 response_deserializer=answer.FromString,
@@ -105,10 +118,13 @@ class Line:
         return Rejection(code, details, self._address.told, causes)
 
     async def aclose(self) -> None:
+        self._closed = True
         if self._channel is not None:
             await self._channel.close()
 
     def _open(self) -> Any:
+        if self._closed:
+            raise BrokerUnavailable("The connection to Pub/Sub is closed. Connect again.")
         if self._channel is None:
             if self._address.emulator:
                 self._channel = grpc.aio.insecure_channel(self._address.emulator, options=_OPTIONS)

@@ -197,7 +197,7 @@ class Structure:
             asked = raw("CreateSchemaRequest")(
                 parent=f"projects/{self._address.project}",
                 schema_id=schema.name,
-                schema=raw("Schema")(type=_ENCODINGS[schema.kind][0], definition=schema.definition),
+                schema=raw("Schema")(type_=_ENCODINGS[schema.kind][0], definition=schema.definition),
             )
             change = Change("create", "schema", schema.name, f"{schema.kind}, of topic {schema.topic}")
             return [_Step(change, "SchemaService/CreateSchema", asked, raw("Schema"), "parent")]
