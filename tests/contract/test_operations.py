@@ -21,7 +21,7 @@ from postroad import (
     event,
     operations,
 )
-from postroad.errors import BusinessError, OperationRefused
+from postroad.errors import BusinessError, OperationRefused, UnsupportedByBroker
 from postroad.operations import Tail
 from postroad.retry import Ack, Dead, Retry
 
@@ -337,6 +337,18 @@ async def test_who_died_is_told_from_who_is_at_work(office: Office) -> None:
         "r1": True,
         "r2": False,
     }
+
+
+async def test_status_goes_on_where_the_broker_cannot_count(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    road = office.road
+
+    async def depth(_: str) -> None:
+        raise UnsupportedByBroker("faraway", "depth")
+
+    await road.broker.apply(road.topology)
+    monkeypatch.setattr(road.broker, "depth", depth)
+    found = await operations.status(road.store, road.outboxes, road.broker)
+    assert (found.broker_trouble, found.groups[0].backlog, found.groups[0].dead_letters) == ("", None, 0)
 
 
 async def test_status_goes_on_without_the_broker(office: Office, tmp_path: Path) -> None:

@@ -29,6 +29,11 @@ class Emulator:
         self._line = line
 
     async def remember_beginning(self, subscription: str) -> None:
+        try:
+            await self._drop(_beginning(subscription))
+        except Rejection as rejection:
+            if not missing(rejection):  # it is there only if a subscription of that name was deleted
+                raise
         await self._take(subscription, _beginning(subscription))
 
     async def depth(self, live: Any) -> Depth:

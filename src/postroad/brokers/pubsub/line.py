@@ -51,8 +51,8 @@ def raw(name: str) -> Any:
 
 
 def connections_thread() -> LoopThread:
-    """One for all connections of a process, for as long as it lives: gRPC serves every loop from one queue, and stumbles
-    over those that have ended. A forked process has its own."""
+    """One for all connections of a process, for as long as it lives: gRPC serves every loop from one queue, and
+    stumbles over those that have ended. A forked process has its own."""
     if os.getpid() not in _threads:
         _threads[os.getpid()] = LoopThread("postroad-pubsub")
     return _threads[os.getpid()]

@@ -123,11 +123,12 @@ class Structure:
         schemas = {schema.topic: schema for schema in wanted.schemas}
         for schema in wanted.schemas:
             topics.setdefault(schema.topic)
+        subscriptions = [(self.described(one), f"of topic {one.topic}") for one in wanted.subscriptions]
         # Topics before what subscribes to them; asked all at once, because each answer may take a while.
         found = await asyncio.gather(
             *(self._schema_steps(schema) for schema in wanted.schemas),
             *(self._topic_steps(topic, schemas.get(topic)) for topic in topics),
-            *(self._subscription_steps(self.described(one), f"of topic {one.topic}") for one in wanted.subscriptions),
+            *(self._subscription_steps(described, detail) for described, detail in subscriptions),
         )
         return [step for steps in found for step in steps]
 
