@@ -4,6 +4,7 @@ postgresql_url, mariadb_url              the server; tests share it, so leave it
 fresh_postgresql_url, fresh_mariadb_url  an empty database of the test's own
 rabbitmq_url                             a virtual host of this test run's own on the server
 kafka_url                                the server; topics are named anew by each test
+pubsub_url                               a project of the test's own on the emulator
 sqlite_url                               an empty SQLite file of the test's own
 database_url                             the test runs three times, once on each store (`store_kind` names it)
 """
@@ -16,6 +17,7 @@ import pytest
 
 from tests.support.components import Tally, address
 from tests.support.databases import fresh_mariadb, fresh_postgresql
+from tests.support.pubsub import fresh_project
 from tests.support.rabbitmq import fresh_vhost
 from tests.support.requirements import Labels, Recorder
 
@@ -65,6 +67,11 @@ def rabbitmq_url() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def kafka_url() -> str:
     return address("kafka")
+
+
+@pytest.fixture
+def pubsub_url() -> str:
+    return fresh_project(address("pubsub"))
 
 
 @pytest.fixture

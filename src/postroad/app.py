@@ -121,7 +121,6 @@ class Postroad:
             self.source,
             self.outboxes,
             max_message_bytes=self.broker.features.max_message_bytes,
-            cannot_delay="" if self.broker.features.delay else self.broker_url.partition(":")[0],
             clock=self.clock,
             randomness=self.randomness,
         )

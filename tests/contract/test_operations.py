@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -339,14 +339,16 @@ async def test_who_died_is_told_from_who_is_at_work(office: Office) -> None:
     }
 
 
-async def test_a_delay_that_the_broker_cannot_keep_is_refused(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_status_goes_on_where_the_broker_cannot_count(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     road = office.road
-    monkeypatch.setattr(road.broker, "features", replace(road.broker.features, delay=False))
-    async with road.session() as session, session.begin():
-        with pytest.raises(UnsupportedByBroker, match=r"The embedded broker has no delay\. parcel\.posted was not"):
-            road.add(session, ParcelPosted(parcel_id="a"), delay=60)
-        road.add(session, ParcelPosted(parcel_id="b"))
-    assert [one.key for one in await operations.outbox_page(road.store, road.outboxes)] == ["parcel/b"]
+
+    async def depth(_: str) -> None:
+        raise UnsupportedByBroker("faraway", "depth")
+
+    await road.broker.apply(road.topology)
+    monkeypatch.setattr(road.broker, "depth", depth)
+    found = await operations.status(road.store, road.outboxes, road.broker)
+    assert (found.broker_trouble, found.groups[0].backlog, found.groups[0].dead_letters) == ("", None, 0)
 
 
 async def test_status_goes_on_without_the_broker(office: Office, tmp_path: Path) -> None:

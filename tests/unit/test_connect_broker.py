@@ -49,15 +49,6 @@ def adapters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_broker_that_is_yet_to_come_is_told_as_that(adapters: Path) -> None:
-    (adapters / "carrier.py").touch()
-    for scheme, name in {"pubsub": "Google Pub/Sub"}.items():
-        with pytest.raises(ConfigurationError) as caught:
-            connect_broker(f"{scheme}://user:secret@host/", clock=VirtualClock())
-        told = f"This version has no broker adapter for {name} ({scheme}:) yet. Use a known broker: carrier."
-        assert str(caught.value) == told
-
-
 def test_an_adapter_whose_library_is_missing_names_the_command(adapters: Path) -> None:
     (adapters / "pigeon.py").write_text("import pigeon_post\n", encoding="utf-8")
     with pytest.raises(MissingExtra) as caught:

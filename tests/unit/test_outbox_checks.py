@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from postroad.errors import ConfigurationError, InvalidPayload, UnsupportedByBroker
+from postroad.errors import InvalidPayload
 from postroad.events import event_type_of
 from postroad.outbox import Outbox
 from postroad.outbox.checks import checked_headers, checked_key, checked_tenant, checked_version, deliver_at
@@ -76,13 +76,3 @@ def test_what_is_as_long_as_it_may_be_is_taken() -> None:
     assert checked_key(KIND, None) is None
     assert checked_headers(KIND, {"a": "b"}) == {"a": "b"}
     assert checked_headers(KIND, None) == {}
-
-
-def test_a_delay_is_refused_where_the_broker_cannot_hold_a_message_back() -> None:
-    at_once = Outbox(open_store("sqlite://"), "office", cannot_delay="kafka://broker")
-    with pytest.raises(UnsupportedByBroker, match="delay"):
-        at_once.add(None, Posted("a"), delay=5)
-    # Here it is only the missing connection that is refused.
-    for outbox, options in ((at_once, {}), (Outbox(open_store("sqlite://"), "office"), {"delay": 5})):
-        with pytest.raises(ConfigurationError, match="cannot write through"):
-            outbox.add(None, Posted("a"), **options)

@@ -14,9 +14,13 @@ from postroad.clock import Clock
 from postroad.errors import ConfigurationError, MissingExtra
 from postroad.redact import remember
 
-_ALIASES: Final = {"amqp": "rabbitmq", "amqps": "rabbitmq", "rabbitmqs": "rabbitmq", "kafkas": "kafka"}
-_TO_COME: Final = {"pubsub": "Google Pub/Sub", "gcp-pubsub": "Google Pub/Sub"}
-"""What people try, and the README promises."""
+_ALIASES: Final = {
+    "amqp": "rabbitmq",
+    "amqps": "rabbitmq",
+    "rabbitmqs": "rabbitmq",
+    "kafkas": "kafka",
+    "gcp-pubsub": "pubsub",
+}
 _NOT_ADAPTERS: Final = frozenset({"base"})
 
 
@@ -50,10 +54,6 @@ def connect_broker(url: str, *, clock: Clock) -> Broker:
 def _unknown(scheme: str, adapters: tuple[str, ...]) -> str:
     # The URL itself stays out of the text: it may carry a password.
     known = sorted({*adapters, *(alias for alias, name in _ALIASES.items() if name in adapters)})
-    if to_come := _TO_COME.get(_ALIASES.get(scheme, scheme)):
-        return (
-            f"This version has no broker adapter for {to_come} ({scheme}:) yet. Use a known broker: {', '.join(known)}."
-        )
     readable = re.fullmatch("[A-Za-z][A-Za-z0-9+-]*", scheme)
     cause = f"No broker has the URL scheme {scheme!r}." if readable else "The broker URL has no scheme."
     near = get_close_matches(scheme, known, n=1)

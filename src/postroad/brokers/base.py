@@ -19,7 +19,7 @@ class Features:
     ordered_runs: bool
     """Of several messages of one key in one `send`, none is taken after one that was refused."""
     delay: bool
-    """A message with `deliver_at` stays with the broker until then."""
+    """A message with `deliver_at` stays with the broker until then; else it stays in the outbox."""
     seek: bool
     """A subscription can be set back to a time or a snapshot."""
     attempts: bool
@@ -78,9 +78,21 @@ class Subscription:
 
 
 @dataclass(frozen=True, slots=True)
+class Schema:
+    """What the broker itself demands of the messages of a topic."""
+
+    topic: str
+    name: str
+    kind: str
+    """avro, for payloads in JSON; or protobuf, for binary ones"""
+    definition: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Topology:
     topics: tuple[str, ...] = ()
     subscriptions: tuple[Subscription, ...] = ()
+    schemas: tuple[Schema, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +102,7 @@ class Change:
     action: str
     """create or update"""
     kind: str
-    """topic or subscription"""
+    """topic, subscription or schema"""
     name: str
     detail: str = ""
 
@@ -178,8 +190,8 @@ class Broker(Protocol):
 
     async def depth(self, subscription: str) -> Depth: ...
 
-    async def seek(self, subscription: str, to: datetime | str) -> int:
-        """Set back to a time or a named snapshot; the number of messages that will come again."""
+    async def seek(self, subscription: str, to: datetime | str) -> int | None:
+        """Set back to a time or a named snapshot; the number of messages that will come again, if it can be told."""
 
     async def snapshot(self, subscription: str, name: str) -> None: ...
 

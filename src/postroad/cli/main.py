@@ -24,6 +24,7 @@ from postroad.cli.running import dev, relay, run, worker
 from postroad.cli.schema import schema
 from postroad.cli.status import status
 from postroad.cli.tail import tail
+from postroad.cli.topology import topology
 from postroad.cli.trace import trace
 from postroad.errors import PostroadError
 from postroad.redact import one_line, redact
@@ -139,6 +140,7 @@ for command in (
     relay,
     worker,
     db,
+    topology,
     names,
     schema,
     alerts,

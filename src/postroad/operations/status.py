@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final
 
 from postroad.brokers.base import Broker
-from postroad.errors import BrokerError
+from postroad.errors import BrokerError, UnsupportedByBroker
 from postroad.inbox.records import Counts, Records
 from postroad.operations.dead_letters import DeadEvent, dead_page, topics_of
 from postroad.operations.inbox import InboxRecord, stopped_records
@@ -102,6 +102,8 @@ class _Wire:
     trouble: str = ""
     backlog: dict[str, int] = field(default_factory=dict)
     oldest: dict[str, datetime] = field(default_factory=dict)
+    uncounted: set[str] = field(default_factory=set)
+    """Groups whose backlog the broker cannot tell."""
     dead: Sequence[DeadEvent] = ()
     asked: bool = False
 
@@ -121,7 +123,7 @@ async def status(
     """`examples` bounds the lists of parked keys, failed records and dead letters, not the counts."""
     wire = await _ask(broker) if broker else _Wire()
     counts = await Records(store).counts()
-    names = sorted({*groups, *counts, *wire.backlog, *await known_groups(store)})
+    names = sorted({*groups, *counts, *wire.backlog, *wire.uncounted, *await known_groups(store)})
     return Status(
         database=store.address,
         broker=broker.address if broker else "",
@@ -205,7 +207,11 @@ async def _ask(broker: Broker) -> _Wire:
         async with asyncio.timeout(_BROKER_PATIENCE):
             for subscription in await broker.subscriptions():
                 group = subscription.name.removeprefix(f"{subscription.topic}.")
-                depth = await broker.depth(subscription.name)
+                try:
+                    depth = await broker.depth(subscription.name)
+                except UnsupportedByBroker:
+                    wire.uncounted.add(group)
+                    continue
                 wire.backlog[group] = wire.backlog.get(group, 0) + depth.messages
                 if depth.oldest:
                     wire.oldest[group] = min(depth.oldest, wire.oldest.get(group, depth.oldest))
@@ -222,7 +228,7 @@ def _group(store: Store, name: str, counts: Mapping[str, Counts], wire: _Wire) -
     own = counts.get(name, Counts())
     return GroupStatus(
         group=name,
-        backlog=wire.backlog.get(name, 0) if wire.asked else None,
+        backlog=wire.backlog.get(name, 0) if wire.asked and name not in wire.uncounted else None,
         oldest_age=_age(store, wire.oldest.get(name)),
         running=own.processing,
         waiting=own.waiting,

@@ -15,7 +15,7 @@ from postroad.codec.formats import format_of
 from postroad.codec.late_version import ROOM as LATE_VERSION
 from postroad.codec.limits import check_size
 from postroad.context import current_message
-from postroad.errors import ConfigurationError, UnsupportedByBroker
+from postroad.errors import ConfigurationError
 from postroad.events import EventType, aggregate_id_of, event_type_of
 from postroad.message import OPTIONAL_ATTRIBUTES, Message, id_from_key, new_id, ordering_key, shard_of
 from postroad.outbox.checks import checked_headers, checked_key, checked_tenant, checked_version, deliver_at
@@ -76,7 +76,6 @@ class Outbox:
         *,
         source_version: str | None = None,
         max_message_bytes: int = 10_000_000,
-        cannot_delay: str = "",
         clock: Clock | None = None,
         randomness: random.Random | None = None,
     ) -> None:
@@ -85,8 +84,6 @@ class Outbox:
         self.store, self.source, self.source_version = store, source, source_version
         self.tables = {table.name: table for table in tables}
         self.max_message_bytes = max_message_bytes
-        self.cannot_delay = cannot_delay
-        """The broker for which this is written, where it is one that cannot hold a message back."""
         self.clock = clock or SystemClock()
         self.randomness = randomness or random.SystemRandom()
         self.wakes = {table: Wake(store, table) for table in tables}
@@ -107,10 +104,6 @@ class Outbox:
     ) -> Added:
         event, *older = newest_first([event, *also], version) if also else [event]
         kind = kind_of(event)
-        if delay is not None and self.cannot_delay:
-            raise UnsupportedByBroker(
-                self.cannot_delay, "delay", f"{kind.name} was not stored. Leave out `delay`, or use another broker."
-            )
         now = self.clock.now()
         cause = current_message.get()
         trace = tracing.writing(kind.name, kind.topic, cause)

@@ -65,8 +65,12 @@ class Look:
 class DueReader:
     """Walks the keys of each shard in turn and starts over at the end, so that no key can starve another."""
 
-    def __init__(self, store: Store, outbox: OutboxTable, batch: int, *, runs: bool = True) -> None:
+    def __init__(
+        self, store: Store, outbox: OutboxTable, batch: int, *, runs: bool = True, holds_delayed: bool = False
+    ) -> None:
+        """`holds_delayed`: such an event stays here until it is due, because the broker cannot keep it."""
         self._store, self._outbox, self._batch = store, outbox, batch
+        self._holds_delayed = holds_delayed
         self._run = RunLength(batch, _LONGEST_RUN if runs else 1)
         self._after: dict[int, str] = {}
         self._last_shard = -1
@@ -163,12 +167,17 @@ class DueReader:
         """Key by key, its next rows to one topic."""
         for _, group in groupby(rows, key=lambda row: (row.shard, row.ordering_key)):
             # A head that waits or is parked is listed for the cursor only.
-            of_key = [row for row in group if row.event_id is not None]
+            of_key = [row for row in group if row.event_id is not None and self._may_leave(row)]
             if of_key and wanted(self._topic(of_key[0])):
                 # Another topic has its own connection and its own outages: what goes there waits for the next
                 # look, when everything before it is confirmed.
                 first = self._topic(of_key[0])
                 yield list(takewhile(lambda row, first=first: self._topic(row) == first, of_key))  # type: ignore[misc]
+
+    def _may_leave(self, row: Row[Any]) -> bool:
+        """By the clock of those who write: its time was reckoned by theirs."""
+        due = self._store.time_out(row.deliver_at) if self._holds_delayed else None
+        return due is None or due <= self._store.clock.now()
 
     def _topic(self, row: Row[Any]) -> str:
         return row.topic or self._outbox.topic

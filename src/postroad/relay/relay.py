@@ -84,7 +84,13 @@ class Relay:
         )
         self.statistics = self.carrier.statistics
         self._wake = wake
-        self._reader = DueReader(store, outbox, self.options.batch, runs=broker.features.ordered_runs)
+        self._reader = DueReader(
+            store,
+            outbox,
+            self.options.batch,
+            runs=broker.features.ordered_runs,
+            holds_delayed=not broker.features.delay,
+        )
         self._adoption = Adoption(store, outbox) if outbox.adopted else None
         self._rounds: deque[asyncio.Task[int]] = deque()
         self._probes: dict[str, asyncio.Task[int]] = {}

@@ -109,7 +109,7 @@ class FaultyBroker:
         self.reach()
         return await self.broker.depth(subscription)
 
-    async def seek(self, subscription: str, to: datetime | str) -> int:
+    async def seek(self, subscription: str, to: datetime | str) -> int | None:
         self.reach()
         return await self.broker.seek(subscription, to)
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Final, TypeVar
 from uuid import NAMESPACE_OID, uuid5
 
+from postroad.brokers._thread import LoopThread
 from postroad.brokers.base import (
     Change,
     DeadLetter,
@@ -31,7 +32,6 @@ from postroad.brokers.rabbitmq.management import Management
 from postroad.brokers.rabbitmq.publisher import QUEUES, Addressed, Publisher
 from postroad.brokers.rabbitmq.receiver import RabbitDelivery, RabbitReceiver, Terms
 from postroad.brokers.rabbitmq.structure import Count, Structure
-from postroad.brokers.rabbitmq.thread import LoopThread
 from postroad.clock import Clock
 from postroad.errors import BrokerError, BrokerUnavailable, ConfigurationError, PostroadError, UnsupportedByBroker
 from postroad.message import Message

@@ -11,10 +11,10 @@ from itertools import count
 from typing import Any, Final, Protocol
 from uuid import uuid4
 
+from postroad.brokers._thread import LoopThread
 from postroad.brokers.base import Flow
 from postroad.brokers.rabbitmq.consumer import Arrival, Consumer, Event, Interrupted
 from postroad.brokers.rabbitmq.lanes import Entry, Lanes
-from postroad.brokers.rabbitmq.thread import LoopThread
 from postroad.clock import Clock
 from postroad.errors import BrokerError
 from postroad.message import parse_rfc3339

@@ -50,8 +50,8 @@ UPDATE {delivery} SET {state} = 'NEW', {attempts} = 0, {next_attempt_at} = NULL
  WHERE {delivery_event_id} = :event_id AND {state} IN ('FAILED', 'RETRY');
 
 -- name: outbox_counts
--- Only what is unsent; the sent are too many to be counted.
-SELECT d.{state} AS state, COUNT(*) AS events, MIN({o}.{occurred_at}) AS oldest
+-- Only what is unsent; the sent are too many to be counted. A delayed event may stay here until it is due: it is not old.
+SELECT d.{state} AS state, COUNT(*) AS events, MIN(COALESCE({o}.{deliver_at}, {o}.{occurred_at})) AS oldest
   FROM {delivery} d {join_facts}
  WHERE d.{state} NOT IN ('SENT', 'SKIPPED')
  GROUP BY d.{state};

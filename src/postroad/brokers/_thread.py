@@ -9,7 +9,7 @@ from postroad.errors import BrokerUnavailable
 
 T = TypeVar("T")
 
-_CLOSED: Final = "The connection to RabbitMQ is closed. Connect again."
+_CLOSED: Final = "The connection to the broker is closed. Connect again."
 
 
 class LoopThread:

@@ -1,0 +1,47 @@
+# Google's emulator, as the Cloud SDK brings it; where that is missing, the fake server of Google's Go client.
+port=58085
+packages='default-jdk-headless google-cloud-cli-pubsub-emulator'
+
+url() { echo "pubsub://postroad-test?emulator=127.0.0.1:$port"; }
+
+emulator_jar() {
+  local sdk
+  for sdk in "${CLOUDSDK_ROOT_DIR:-}" /usr/lib/google-cloud-sdk /usr/local/google-cloud-sdk /opt/google-cloud-sdk "$HOME/google-cloud-sdk"; do
+    ls "$sdk"/platform/pubsub-emulator/lib/cloud-pubsub-emulator-*-all.jar 2>/dev/null && return
+  done
+  return 1
+}
+
+find_programs() {
+  jar=$(emulator_jar | tail -1)
+  if [ -n "$jar" ]; then command -v java && command -v javac; else command -v go; fi
+} >/dev/null
+
+create() {
+  mkdir -p "$data" && find_programs || return 1
+  if [ -n "$jar" ]; then
+    javac -cp "$jar" -d "$data/shim" "$here/services.d/pubsub/InternalStatus.java"
+  else
+    cp "$here/services.d/pubsub/main.go" "$data/" && cd "$data" && go mod init pubsub && go mod tidy && go build -o pubsub .
+  fi
+}
+
+launch() {
+  if [ -n "$jar" ]; then
+    spawn java -Xmx512m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -cp "$data/shim:$jar" \
+      com.google.cloud.pubsub.testing.v1.Main --host=127.0.0.1 --port="$port"
+  else
+    spawn "$data/pubsub" "$port"
+  fi
+}
+
+answers() {
+  listens "$port" || return 1
+  [ -z "$jar" ] && return
+  local answer
+  exec 7<>"/dev/tcp/127.0.0.1/$port" || return 1
+  printf 'GET / HTTP/1.0\r\n\r\n' >&7
+  read -r -t 5 _ answer _ <&7
+  exec 7>&-
+  [ "$answer" = 200 ]
+}

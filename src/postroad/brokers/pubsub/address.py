@@ -1,0 +1,92 @@
+"""Where Pub/Sub is: everything a broker URL can say."""
+
+import os
+import re
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Final
+from urllib.parse import parse_qsl, urlsplit
+
+from postroad.errors import ConfigurationError
+
+CLOUD: Final = "pubsub.googleapis.com:443"
+_LONGEST_PUBLISH: Final = 20.0
+"""The relay itself gives up after 30 seconds, and would send again what is still on its way."""
+_PROJECT: Final = re.compile("([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]")
+_EMULATOR: Final = re.compile(r"[A-Za-z0-9._-]+:[0-9]{1,5}|\[[0-9A-Fa-f:]+\]:[0-9]{1,5}")
+_OPTIONS: Final = ("emulator", "publish_timeout")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    project: str
+    emulator: str = ""
+    """Host and port; empty for the cloud."""
+    publish_timeout: float = 10.0
+
+    @property
+    def target(self) -> str:
+        return self.emulator or CLOUD
+
+    @property
+    def told(self) -> str:
+        return f"pubsub://{self.project}" + (f"?emulator={self.emulator}" if self.emulator else "")
+
+    def topic(self, name: str) -> str:
+        return f"projects/{self.project}/topics/{name}"
+
+    def subscription(self, name: str) -> str:
+        return f"projects/{self.project}/subscriptions/{name}"
+
+    def snapshot(self, name: str) -> str:
+        return f"projects/{self.project}/snapshots/{name}"
+
+    def schema(self, name: str) -> str:
+        return f"projects/{self.project}/schemas/{name}"
+
+
+def short(path: str) -> str:
+    """The name at the end of projects/…/…/name."""
+    return path.rpartition("/")[2]
+
+
+def parse(url: str) -> Address:
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise ConfigurationError(f"The broker URL cannot be read: {error}.") from None
+    if not _PROJECT.fullmatch(parts.netloc):
+        raise ConfigurationError("The broker URL names no Google Cloud project. Write it as in pubsub://my-project.")
+    if parts.path.strip("/"):
+        raise ConfigurationError(f"The broker URL has a path ({parts.path!r}). Write only pubsub://{parts.netloc}.")
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    for name in options:
+        if name not in _OPTIONS:
+            near = get_close_matches(name, _OPTIONS, n=1)
+            cure = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(_OPTIONS)}."
+            raise ConfigurationError(f"The broker URL has an unknown option {name!r}. {cure}")
+    return Address(parts.netloc, _emulator(options), _seconds(options.get("publish_timeout", "10")))
+
+
+def _emulator(options: dict[str, str]) -> str:
+    said, where = options.get("emulator"), "The broker URL's option emulator"
+    if said is None:
+        said, where = os.environ.get("PUBSUB_EMULATOR_HOST", ""), "PUBSUB_EMULATOR_HOST"
+        if not said:
+            return ""
+    if not _EMULATOR.fullmatch(said):
+        raise ConfigurationError(f"{where} is {said!r}. It must be host and port, such as 127.0.0.1:8085.")
+    return said
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= _LONGEST_PUBLISH:
+        raise ConfigurationError(
+            f"The broker URL's option publish_timeout is {text!r}. "
+            f"It must be a number of seconds, more than 0 and at most {_LONGEST_PUBLISH:g}."
+        )
+    return seconds

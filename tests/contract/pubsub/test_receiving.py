@@ -1,0 +1,238 @@
+"""Leases, acknowledgements, broken streams, and the order of a key on this side of the wire."""
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from postroad.brokers.base import Flow, Subscription, Topology
+from postroad.brokers.pubsub.broker import PubSubBroker
+from postroad.brokers.pubsub.receiver import PubSubReceiver
+from postroad.errors import BrokerError, BrokerUnavailable, ConfigurationError
+from postroad.testing.post import Post
+from proof.chaos.proxy import Proxy
+from tests.support.pubsub import Outsider, connected, overheard
+
+
+async def listening(post: Post, flow: Flow | None = None) -> PubSubReceiver:
+    receiver = await post.subscribe(flow)
+    assert isinstance(receiver, PubSubReceiver)
+    return receiver
+
+
+def ack_ids(receiver: PubSubReceiver) -> list[str]:
+    assert receiver.consumer is not None
+    return [lease.ack_id for lease in receiver.consumer._leases.values()]
+
+
+@pytest.mark.spec("F6")
+async def test_a_lease_is_extended_while_a_handler_keeps_the_loop_busy(broker: PubSubBroker, pubsub_url: str) -> None:
+    post = Post(broker, ack_deadline=10)
+    await broker.apply(post.topology)
+    receiver = await post.subscribe()
+    await post.send_texts("k", "a")
+    (held,) = await post.take(receiver, 1)
+    other = connected(pubsub_url)
+    second = await other.subscribe(post.subscription.name, Flow())
+    time.sleep(12)  # noqa: ASYNC251 (longer than the deadline, and nobody else has a turn on this loop)
+    assert await post.nothing_comes(second)
+    await held.ack()
+    assert await post.has_depth(0)
+    await other.aclose()
+
+
+@pytest.mark.spec("F6")
+async def test_acknowledgements_out_of_order_are_repeated_until_they_are_taken(post: Post) -> None:
+    """With exactly-once delivery one is refused while an earlier one of its key is open."""
+    receiver = await listening(post)
+    await post.send_texts("k", "ab")
+    first, second = await post.take(receiver, 2)
+    await second.ack()
+    assert await post.nothing_comes(receiver)
+    await first.ack()
+    assert await post.has_depth(0)
+
+
+@pytest.mark.spec("F6")
+async def test_an_acknowledgement_without_an_answer_is_repeated(post: Post, broker: PubSubBroker) -> None:
+    failures = iter((True, True))
+
+    async def hear(_: Any) -> None:
+        if next(failures, False):
+            raise BrokerUnavailable("gone for a moment")
+
+    overheard(broker, "Subscriber/Acknowledge", hear)
+    receiver = await listening(post)
+    await post.send_texts("k", "abc")
+    assert await post.take_texts(receiver, 3) == "abc"
+    assert await post.has_depth(0)
+    assert ack_ids(receiver) == []
+
+
+@pytest.mark.spec("F6")
+async def test_one_request_of_acknowledgements_is_on_its_way_at_a_time(post: Post, broker: PubSubBroker) -> None:
+    under_way, most = 0, 0
+
+    async def hear(_: Any) -> None:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0.02)
+        under_way -= 1
+
+    overheard(broker, "Subscriber/Acknowledge", hear)
+    receiver = await listening(post)
+    await post.send_texts("k", "abcdefgh")
+    for delivery in await post.take(receiver, 8):
+        await delivery.ack()
+        await asyncio.sleep(0.01)
+    assert await post.has_depth(0)
+    assert most == 1
+
+
+async def test_what_is_delivered_again_while_it_is_here_is_handed_out_once(post: Post, visitor: Outsider) -> None:
+    receiver = await listening(post)
+    await post.send_texts("k", "a")
+    (held,) = await post.take(receiver, 1)
+    (first,) = ack_ids(receiver)
+    await visitor.nack(post.subscription.name, first)
+
+    async def delivered_again() -> bool:
+        return ack_ids(receiver) != [first]
+
+    assert await post.eventually(delivered_again)
+    assert await post.nothing_comes(receiver)
+    await held.ack()  # by its new id: the old one counts for nothing
+    assert await post.has_depth(0)
+
+
+async def test_what_was_taken_from_us_costs_only_a_second_delivery(post: Post, pubsub_url: str) -> None:
+    receiver = await listening(post)
+    await post.send_texts("k", "a")
+    (held,) = await post.take(receiver, 1)
+    assert receiver.consumer is not None
+    (lease,) = receiver.consumer._leases.values()
+    lease.ack_id = "stale"
+    await held.ack()
+    await receiver.everything_settled()
+    assert ack_ids(receiver) == []
+    assert await post.has_depth(1)
+
+
+async def test_a_broken_stream_is_opened_again_and_what_was_held_is_still_ours(
+    post: Post, distant: PubSubBroker, proxy: Proxy
+) -> None:
+    receiver = await distant.subscribe(post.subscription.name, Flow())
+    await post.send_texts("k", "a")
+    (held,) = await post.take(receiver, 1)
+    proxy.cut_all()
+    await post.send_texts("other", "b")
+    assert await post.take_texts(receiver, 1) == "b"
+    await held.ack()
+    assert isinstance(receiver, PubSubReceiver)
+    await receiver.everything_settled()
+    assert await post.has_depth(0)
+
+
+async def test_an_outage_is_waited_out_and_told_once(
+    post: Post, distant: PubSubBroker, proxy: Proxy, caplog: pytest.LogCaptureFixture
+) -> None:
+    receiver = await distant.subscribe(post.subscription.name, Flow())
+    await post.send_texts("k", "a")
+    assert await post.take_texts(receiver, 1) == "a"
+    proxy.leave()
+
+    async def told() -> bool:
+        return "receives nothing at the moment" in caplog.text
+
+    assert await post.eventually(told)
+    proxy.come_back()
+    await post.send_texts("k", "b")
+    assert await post.take_texts(receiver, 1) == "b"
+    assert caplog.text.count("receives nothing at the moment") == 1
+
+
+async def test_a_retry_stops_its_key_and_no_other(post: Post) -> None:
+    """Even if more wait behind it than the flow has room for."""
+    receiver = await listening(post, Flow(messages=5))
+    await post.send(*(post.message("k", str(n)) for n in range(20)))
+    while (taken := await receiver.receive())[0].data != b"0":
+        pass
+    for delivery in taken:
+        await delivery.retry(3600)
+    await post.send_texts("other", "x")
+    assert await post.take_texts(receiver, 1) == "x"
+    assert await post.nothing_comes(receiver)
+
+
+async def test_what_waits_for_its_retry_keeps_its_lease(post: Post, pubsub_url: str) -> None:
+    receiver = await listening(post)
+    await post.send_texts("k", "ab")
+    for delivery in await post.take(receiver, 2):
+        await delivery.retry(3600)
+    other = connected(pubsub_url)
+    second = await other.subscribe(post.subscription.name, Flow())
+    assert await post.nothing_comes(second)
+    await receiver.aclose()
+    assert await post.take_texts(second, 2) == "ab"
+    await other.aclose()
+
+
+async def test_nothing_more_is_read_while_there_is_no_room(post: Post) -> None:
+    receiver = await listening(post, Flow(messages=5))
+    await post.send(*(post.message(f"k{n}") for n in range(10)))
+    assert receiver.consumer is not None
+    reading = receiver.consumer._may_read
+
+    async def stopped() -> bool:
+        return not reading.is_set()
+
+    assert await post.eventually(stopped)
+    for _ in range(2):
+        for delivery in await post.take(receiver, 5):
+            await delivery.ack()
+    await receiver.everything_settled()
+    assert reading.is_set()
+    assert await post.has_depth(0)
+
+
+async def test_a_closed_receiver_says_so(post: Post) -> None:
+    receiver = await post.subscribe()
+    waiting = asyncio.ensure_future(receiver.receive())
+    await asyncio.sleep(0)
+    await receiver.aclose()
+    with pytest.raises(BrokerError, match="is closed"):
+        await waiting
+
+
+async def test_what_is_settled_is_acknowledged_before_the_receiver_closes(post: Post) -> None:
+    receiver = await listening(post)
+    await post.send_texts("k", "abc")
+    first, second, _ = await post.take(receiver, 3)
+    await first.ack()
+    await second.ack()
+    await receiver.aclose()
+    assert await post.take_texts(await post.subscribe(), 1) == "c"
+
+
+async def test_an_unknown_subscription_is_named(broker: PubSubBroker) -> None:
+    with pytest.raises(ConfigurationError, match=r"'a\.events\.nobody' does not exist\. Run apply"):
+        await broker.subscribe("a.events.nobody", Flow())
+
+
+async def test_who_was_called_back_from_the_dead_comes_only_to_its_own_subscription(post: Post) -> None:
+    other = Subscription(f"{post.topic}.others", post.topic)
+    await post.broker.apply(Topology((post.topic,), (post.subscription, other)))
+    receiver, beside = await post.subscribe(), await post.broker.subscribe(other.name, Flow())
+    await post.send_texts("k", "a")
+    assert await post.take_texts(beside, 1) == "a"
+    await (await post.take(receiver, 1))[0].dead("for now")
+    (letter,) = await post.broker.dead_letters(post.topic)
+    await post.broker.revive(post.topic, [letter.id])
+    (again,) = await post.take(receiver, 1)
+    assert (again.data, again.key) == (b"a", "k")
+    assert await post.nothing_comes(beside)
+    await again.ack()
+    assert await post.has_depth(0)
+    assert (await post.broker.depth(other.name)).messages == 0
