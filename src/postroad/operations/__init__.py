@@ -4,6 +4,7 @@ Questions return frozen values. Acts check the state of their subject, refuse wi
 written to the audit table in the transaction that does them.
 """
 
+from postroad.operations.again import replay_event, resend_event, run_now
 from postroad.operations.audit import Act, acts, this_user
 from postroad.operations.dead_letters import (
     DeadEvent,
@@ -14,15 +15,20 @@ from postroad.operations.dead_letters import (
     retry_dead,
     topics_of,
 )
+from postroad.operations.failures import Cause, Failure, causes
 from postroad.operations.inbox import InboxDetail, InboxRecord, inbox_page, inbox_record, retry_record
 from postroad.operations.outbox import (
     STATES,
+    Filter,
     OutboxDetail,
     OutboxEvent,
+    all_matching,
     is_stored,
+    matching,
     outbox_event,
     outbox_page,
     parked_ids,
+    place_of,
     retry_events,
     skip_event,
 )
@@ -37,16 +43,21 @@ from postroad.operations.status import (
     status,
 )
 from postroad.operations.tail import Tail
+from postroad.operations.views import Lease, aggregate_history, leases, scheduled
 
 __all__ = [
     "MOST_COUNTED",
     "MOST_DEAD",
     "STATES",
     "Act",
+    "Cause",
     "DeadEvent",
+    "Failure",
+    "Filter",
     "GroupStatus",
     "InboxDetail",
     "InboxRecord",
+    "Lease",
     "OutboxDetail",
     "OutboxEvent",
     "OutboxStatus",
@@ -55,19 +66,29 @@ __all__ = [
     "Tail",
     "WorkerStatus",
     "acts",
+    "aggregate_history",
     "all_dead",
+    "all_matching",
+    "causes",
     "dead_page",
     "discard_dead",
     "find_dead",
     "inbox_page",
     "inbox_record",
     "is_stored",
+    "leases",
+    "matching",
     "outbox_event",
     "outbox_page",
     "parked_ids",
+    "place_of",
+    "replay_event",
+    "resend_event",
     "retry_dead",
     "retry_events",
     "retry_record",
+    "run_now",
+    "scheduled",
     "skip_event",
     "status",
     "this_user",

@@ -52,7 +52,7 @@ class FaultyBroker:
     def __init__(
         self,
         broker: Broker,
-        faults: Faults = Faults(),  # noqa: B008 (frozen)
+        faults: Faults = Faults(),
         *,
         random: Random | None = None,
         clock: Clock | None = None,

@@ -9,9 +9,11 @@ SELECT d.{delivery_event_id} AS event_id, {o}.{event_type} AS event_type, {o}.{t
   FROM {delivery} d FORCE INDEX ({sent_index}) {join_facts}
  WHERE d.{state} = :state
    AND (COALESCE({o}.{occurred_at}, CAST('9999-12-31' AS DATETIME(6))) < :at OR (COALESCE({o}.{occurred_at}, CAST('9999-12-31' AS DATETIME(6))) = :at AND d.{delivery_event_id} < :before))
+   AND COALESCE({o}.{occurred_at}, CAST('9999-12-31' AS DATETIME(6))) >= :since
    AND (:event_type = '' OR {o}.{event_type} = :event_type)
    AND (:key = '' OR {o}.{aggregate_id} = :key
         OR ({o}.{aggregate_type} = :aggregate_type AND {o}.{aggregate_id} = :aggregate_id))
+   AND (:text = '' OR {matches})
  ORDER BY COALESCE({o}.{occurred_at}, CAST('9999-12-31' AS DATETIME(6))) DESC, d.{delivery_event_id} DESC
  LIMIT :limit;
 

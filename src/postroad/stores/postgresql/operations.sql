@@ -10,9 +10,11 @@ WITH unsent AS MATERIALIZED (
     FROM {delivery} d {join_facts}
    WHERE d.{state} NOT IN ('SENT', 'SKIPPED') AND d.{state} = :state
      AND (COALESCE({o}.{occurred_at}, CAST('9999-12-31 00:00:00+00' AS timestamptz)) < :at OR (COALESCE({o}.{occurred_at}, CAST('9999-12-31 00:00:00+00' AS timestamptz)) = :at AND d.{delivery_event_id} < :before))
+     AND COALESCE({o}.{occurred_at}, CAST('9999-12-31 00:00:00+00' AS timestamptz)) >= :since
      AND (:event_type = '' OR {o}.{event_type} = :event_type)
      AND (:key = '' OR {o}.{aggregate_id} = :key
           OR ({o}.{aggregate_type} = :aggregate_type AND {o}.{aggregate_id} = :aggregate_id))
+     AND (:text = '' OR {matches})
 )
 SELECT * FROM unsent ORDER BY COALESCE(occurred_at, CAST('9999-12-31 00:00:00+00' AS timestamptz)) DESC, event_id DESC LIMIT :limit;
 

@@ -9,9 +9,11 @@ SELECT d.{delivery_event_id} AS event_id, {o}.{event_type} AS event_type, {o}.{t
   FROM {delivery} d INDEXED BY {unsent_index} {join_facts}
  WHERE d.{state} NOT IN ('SENT', 'SKIPPED') AND d.{state} = :state
    AND (COALESCE({o}.{occurred_at}, '9999-12-31T00:00:00.000000Z') < :at OR (COALESCE({o}.{occurred_at}, '9999-12-31T00:00:00.000000Z') = :at AND d.{delivery_event_id} < :before))
+   AND COALESCE({o}.{occurred_at}, '9999-12-31T00:00:00.000000Z') >= :since
    AND (:event_type = '' OR {o}.{event_type} = :event_type)
    AND (:key = '' OR {o}.{aggregate_id} = :key
         OR ({o}.{aggregate_type} = :aggregate_type AND {o}.{aggregate_id} = :aggregate_id))
+   AND (:text = '' OR {matches})
  ORDER BY COALESCE({o}.{occurred_at}, '9999-12-31T00:00:00.000000Z') DESC, d.{delivery_event_id} DESC
  LIMIT :limit;
 
