@@ -10,6 +10,7 @@ from sqlalchemy.exc import DBAPIError
 
 from postroad.cli.application import UserCodeFailed
 from postroad.cli.audit import audit
+from postroad.cli.dashboard import dashboard
 from postroad.cli.db import db
 from postroad.cli.dlq import dlq
 from postroad.cli.inbox import inbox
@@ -115,5 +116,5 @@ def main(debug: bool) -> None:
     """
 
 
-for command in (dev, status, tail, publish, outbox, inbox, dlq, audit, run, relay, worker, db):
+for command in (dev, status, tail, publish, outbox, inbox, dlq, audit, dashboard, run, relay, worker, db):
     main.add_command(command)
