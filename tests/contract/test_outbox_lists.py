@@ -19,6 +19,7 @@ LISTS = pytest.mark.parametrize(
         ("outbox_sent", "SENT", "published_at"),
         ("outbox_skipped", "SKIPPED", "published_at"),
         ("outbox_unsent", "FAILED", "occurred_at"),
+        ("outbox_unsent_many", "FAILED", "occurred_at"),
     ],
 )
 

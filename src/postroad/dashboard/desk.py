@@ -118,9 +118,8 @@ def own_id(text: str) -> UUID:
 
 async def events(desk: Desk, query: Mapping[str, str]) -> EventPage:
     wanted, after = filter_of(desk, query), parse_cursor(query.get("after", ""))
-    found = await operations.matching(desk.road.store, desk.road.outboxes, wanted, limit=PAGE + 1, after=after)
-    shown = found[:PAGE]
-    return EventPage(shown, cursor(*operations.place_of(shown[-1])) if len(found) > PAGE else "")
+    found = await operations.search(desk.road.store, desk.road.outboxes, wanted, limit=PAGE, after=after)
+    return EventPage(found.events, cursor(*found.next) if found.next else "")
 
 
 async def retryable(desk: Desk, query: Mapping[str, str]) -> Sequence[UUID | str]:

@@ -23,7 +23,7 @@ async def overview(desk: Desk, request: Request) -> Response:
 
 async def tiles(desk: Desk, request: Request) -> Response:
     """What the overview fetches again and again."""
-    return render(request, "_tiles.html", await _now(desk))
+    return render(request, "_live.html", await _now(desk))
 
 
 async def _now(desk: Desk) -> dict[str, Any]:

@@ -37,6 +37,7 @@ class Watch:
         self._latest: operations.Status | None = None
         self._looked_at = self._taken_at = float("-inf")
         self._task: asyncio.Task[None] | None = None
+        self._took = 0.0
         self._turn = asyncio.Lock()
 
     async def status(self, *, fresh: bool = False) -> operations.Status:
@@ -58,7 +59,8 @@ class Watch:
     async def _keep_sampling(self) -> None:
         clock = self._road.clock
         while clock.monotonic() - self._looked_at < _UNWATCHED:
-            await clock.sleep(self.interval)
+            # A database with a long backlog takes its time to count; it has other work than us.
+            await clock.sleep(max(self.interval, 5 * self._took))
             async with self._turn:
                 try:
                     await self._take()
@@ -67,13 +69,14 @@ class Watch:
                     self.trouble = str(error)
 
     async def _take(self) -> None:
-        road = self._road
+        road, began = self._road, self._road.clock.monotonic()
         status = await operations.status(road.store, road.outboxes, road.broker, groups=road.groups)
         sent = 0
         for outbox in road.outboxes:
             counted = await road.store.read("outbox_sent_count", outbox, seconds=self.interval, most=_MOST_COUNTED)
             sent += int(counted.rows[0].events)
         self._latest, self._taken_at = status, road.clock.monotonic()
+        self._took = self._taken_at - began
         self.samples.append(_sample(status, road.clock.now().timestamp(), sent / self.interval))
 
 

@@ -20,6 +20,7 @@ from postroad.operations.inbox import InboxDetail, InboxRecord, inbox_page, inbo
 from postroad.operations.outbox import (
     STATES,
     Filter,
+    Found,
     OutboxDetail,
     OutboxEvent,
     all_matching,
@@ -30,6 +31,7 @@ from postroad.operations.outbox import (
     parked_ids,
     place_of,
     retry_events,
+    search,
     skip_event,
 )
 from postroad.operations.status import (
@@ -54,6 +56,7 @@ __all__ = [
     "DeadEvent",
     "Failure",
     "Filter",
+    "Found",
     "GroupStatus",
     "InboxDetail",
     "InboxRecord",
@@ -89,6 +92,7 @@ __all__ = [
     "retry_record",
     "run_now",
     "scheduled",
+    "search",
     "skip_event",
     "status",
     "this_user",

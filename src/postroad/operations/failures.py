@@ -29,7 +29,7 @@ _VARIABLE: Final = re.compile(
 @dataclass(frozen=True, slots=True)
 class Failure:
     where: str
-    """outbox, group or dead letter"""
+    """parked or retrying (in the outbox), group or dead letter"""
     place: str
     """The topic that would not take it, or the group whose handler failed."""
     type: str
@@ -49,6 +49,8 @@ class Cause:
     types: Sequence[str]
     first: datetime
     last: datetime
+    words: str
+    """The longest part that all of them have in common, to search for."""
     examples: Sequence[Failure]
     """The newest few."""
 
@@ -59,10 +61,10 @@ def fingerprint(error: str) -> str:
 
 async def causes(store: Store, outboxes: Sequence[OutboxTable], broker: Broker | None) -> Sequence[Cause]:
     """The most frequent first, out of the newest 1,000 of each kind."""
-    found = [*await _unsent(store, outboxes), *await _in_groups(store)]
-    if broker is not None:
-        found += await _dead(broker)
-    return grouped(found)
+    dead = await _dead(broker) if broker is not None else []
+    told = {(failure.place, failure.id) for failure in dead}
+    in_groups = [failure for failure in await _in_groups(store) if (failure.place, failure.id) not in told]
+    return grouped([*await _unsent(store, outboxes), *in_groups, *dead])
 
 
 def grouped(failures: Iterable[Failure]) -> Sequence[Cause]:
@@ -74,22 +76,21 @@ def grouped(failures: Iterable[Failure]) -> Sequence[Cause]:
         members.sort(key=lambda failure: failure.at, reverse=True)
         types = sorted({failure.type for failure in members})
         first, last = members[-1].at, members[0].at
-        found.append(Cause(where, place, print_, len(members), types, first, last, members[:_SHOWN]))
+        words = max(print_.split("…"), key=len).strip()
+        found.append(Cause(where, place, print_, len(members), types, first, last, words, members[:_SHOWN]))
     return sorted(found, key=lambda cause: (-cause.count, cause.where, cause.place, cause.fingerprint))
 
 
 async def _unsent(store: Store, outboxes: Sequence[OutboxTable]) -> list[Failure]:
-    events = [
-        event for state in ("FAILED", "RETRY") for event in await matching(store, outboxes, Filter(state), limit=MOST)
-    ]
     return [
-        Failure("outbox", event.topic, event.type, str(event.id), event.last_error or "", event.occurred_at)
-        for event in events
+        Failure(where, event.topic, event.type, str(event.id), event.last_error or "", event.occurred_at)
+        for state, where in (("FAILED", "parked"), ("RETRY", "retrying"))
+        for event in await matching(store, outboxes, Filter(state), limit=MOST)
     ]
 
 
 async def _in_groups(store: Store) -> list[Failure]:
-    """Also those that will be tried again; those that are dead letters too are told there."""
+    """Also those that will be tried again."""
     return [
         Failure("group", one.group, one.event_type, str(one.event_id), one.error_msg or "", one.received_at)
         for one in await Records(store).list(None, Status.FAILED, MOST)

@@ -29,6 +29,9 @@ _BEFORE_ALL: Final = UUID(int=0)
 EventId = UUID | str
 """As text where the table keeps text: other programs may have written ids that are no UUIDs."""
 _AT_ONCE: Final = 500
+_MANY: Final = 2_000
+_WINDOW: Final = 20_000
+"""Sent events that one search looks at."""
 
 _TOLD: Final = {
     "NEW": "is NEW: it waits for a relay and needs nobody's help",
@@ -73,6 +76,18 @@ class Filter:
     until: datetime | None = None
     payloads: bool = True
 
+    @property
+    def rare(self) -> bool:
+        """Whether what is wanted may be hard to find."""
+        return bool(self.type or self.key or self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    events: Sequence[OutboxEvent]
+    next: Place | None
+    """From where the next look goes on; None: this was all."""
+
 
 @dataclass(frozen=True, slots=True)
 class OutboxDetail:
@@ -114,39 +129,87 @@ async def outbox_page(
 async def matching(
     store: Store, outboxes: Sequence[OutboxTable], wanted: Filter, *, limit: int = 50, after: Place | None = None
 ) -> Sequence[OutboxEvent]:
+    """`after` is the place of the last one of the previous page, whatever has become of it since."""
+    found: list[OutboxEvent] = []
+    while True:
+        look = await search(store, outboxes, wanted, limit=limit - len(found), after=after)
+        found += look.events
+        if look.next is None or len(found) >= limit:
+            return found
+        after = look.next
+
+
+async def search(
+    store: Store, outboxes: Sequence[OutboxTable], wanted: Filter, *, limit: int = 50, after: Place | None = None
+) -> Found:
     """From all the outboxes, what moved last first: by the time of sending or skipping, else by the time at which
-    it happened. `after` is the place of the last one of the previous page, whatever has become of it since.
+    it happened. A search for something rare ends after so many sent events; the next look goes on from there.
     """
     place = after or ((wanted.until, _BEFORE_ALL) if wanted.until else None)
-    # No type has a slash in its name, but an id may: then it is the type before the first one, or the id as a whole.
-    aggregate_type, _, aggregate_id = wanted.key.partition("/")
     found: list[OutboxEvent] = []
+    edges: list[Place] = []
     async with store.reading() as connection:
         for outbox in outboxes:
-            at, before = place or (_LATEST, _last_id(outbox))
-            if outbox.ids != "text" and not isinstance(before, UUID):
-                before = _last_id(outbox)  # another table's last one: its text says nothing here
-            for one in (wanted.state,) if wanted.state else STATES:
-                # Each has an index in which its newest are found, however much has been sent.
-                statement, more = _LISTED[one]
-                result = await store.execute(
-                    connection,
-                    statement,
-                    outbox=outbox,
-                    event_type=wanted.type,
-                    key=wanted.key,
-                    aggregate_type=aggregate_type,
-                    aggregate_id=aggregate_id,
-                    text=wanted.text,
-                    payload_text=wanted.text if wanted.payloads else "",
-                    since=wanted.since or _EARLIEST,
-                    at=at,
-                    before=_id_in(outbox, before),
-                    limit=limit,
-                    **more,
-                )
+            values = _bound(outbox, wanted, place, limit + 1)
+            edge = await _edge(store, connection, outbox, values) if wanted.rare else None
+            if edge is not None:
+                edges.append(edge)
+            for statement, more in await _statements(store, connection, outbox, wanted.state):
+                bound = values | more
+                if statement == "outbox_sent" and edge is not None:
+                    bound["since"] = max(bound["since"], edge[0])
+                result = await store.execute(connection, statement, outbox=outbox, **bound)
                 found += [event_of(store, outbox, row) for row in result.rows]
-    return sorted(found, key=_order, reverse=True)[:limit]
+    behind = max(edges, key=_rank, default=None)
+    if behind is not None:
+        # What lies further back has not been looked at everywhere.
+        found = [event for event in found if _order(event) >= _rank(behind)]
+    found.sort(key=_order, reverse=True)
+    return Found(found[:limit], place_of(found[limit - 1]) if len(found) > limit else behind)
+
+
+async def _statements(
+    store: Store, connection: AsyncConnection, outbox: OutboxTable, state: str
+) -> Sequence[tuple[str, dict[str, str]]]:
+    """Each state has an index in which its newest are found, however much has been sent."""
+    if state in _SETTLED:
+        return [_LISTED[state]]
+    counted = await store.execute(connection, "outbox_unsent_count", outbox=outbox, most=_MANY)
+    settled = [] if state else [_LISTED[one] for one in _SETTLED]
+    if int(counted.rows[0].events) == _MANY:
+        return [("outbox_unsent_many", {"state": state}), *settled]
+    unsent = (state,) if state else (one for one in STATES if one not in _SETTLED)
+    return [*(_LISTED[one] for one in unsent), *settled]
+
+
+async def _edge(
+    store: Store, connection: AsyncConnection, outbox: OutboxTable, values: Mapping[str, Any]
+) -> Place | None:
+    bounds = {"at": values["at"], "before": values["before"], "window": _WINDOW}
+    rows = (await store.execute(connection, "outbox_sent_edge", outbox=outbox, **bounds)).rows
+    if not rows:
+        return None
+    return store.time_out(rows[0].published_at) or _LATEST, event_id_of(store, outbox, rows[0].event_id)
+
+
+def _bound(outbox: OutboxTable, wanted: Filter, place: Place | None, limit: int) -> dict[str, Any]:
+    at, before = place or (_LATEST, _last_id(outbox))
+    if outbox.ids != "text" and not isinstance(before, UUID):
+        before = _last_id(outbox)  # another table's last one: its text says nothing here
+    # No type has a slash in its name, but an id may: then it is the type before the first one, or the id as a whole.
+    aggregate_type, _, aggregate_id = wanted.key.partition("/")
+    return {
+        "event_type": wanted.type,
+        "key": wanted.key,
+        "aggregate_type": aggregate_type,
+        "aggregate_id": aggregate_id,
+        "text": wanted.text,
+        "payload_text": wanted.text if wanted.payloads else "",
+        "since": wanted.since or _EARLIEST,
+        "at": at,
+        "before": _id_in(outbox, before),
+        "limit": limit,
+    }
 
 
 def place_of(event: OutboxEvent) -> Place:
@@ -155,7 +218,11 @@ def place_of(event: OutboxEvent) -> Place:
 
 
 def _order(event: OutboxEvent) -> tuple[datetime, str]:
-    moved, id = place_of(event)
+    return _rank(place_of(event))
+
+
+def _rank(place: Place) -> tuple[datetime, str]:
+    moved, id = place
     return moved, str(id) if isinstance(id, UUID) else ""
 
 

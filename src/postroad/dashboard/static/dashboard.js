@@ -37,7 +37,7 @@
       plots.set(place, { key, plot: new uPlot({
         width: place.clientWidth, height: 150, legend: { show: false }, cursor: { y: false, points: { size: 6 } },
         scales: { y: { range: (u, low, high) => [0, Math.max(1, high * 1.15)] } },
-        axes: [{ ...axis, grid: { show: false } }, { ...axis, size: 44 }],
+        axes: [{ ...axis, grid: { show: false }, size: 26, space: 90, values: (u, times) => times.map((t) => new Date(t * 1000).toISOString().slice(11, 19)) }, { ...axis, size: 44 }],
         series: [{}, { stroke: color, width: 2, fill: color + "22", points: { show: false } }],
       }, data, place) });
     }
