@@ -13,6 +13,7 @@ from postroad.cli.audit import audit
 from postroad.cli.dashboard import dashboard
 from postroad.cli.db import db
 from postroad.cli.dlq import dlq
+from postroad.cli.failures import failures
 from postroad.cli.inbox import inbox
 from postroad.cli.outbox import outbox
 from postroad.cli.publish import publish
@@ -116,5 +117,5 @@ def main(debug: bool) -> None:
     """
 
 
-for command in (dev, status, tail, publish, outbox, inbox, dlq, audit, dashboard, run, relay, worker, db):
+for command in (dev, status, tail, publish, outbox, inbox, dlq, failures, audit, dashboard, run, relay, worker, db):
     main.add_command(command)

@@ -122,8 +122,13 @@ async def outbox_page(
 
     `key` is an aggregate's id, or its type and id as in `order/42`.
     """
-    place = place_of((await outbox_event(store, outboxes, after)).event) if after is not None else None
+    place = await place_of_id(store, outboxes, after) if after is not None else None
     return await matching(store, outboxes, Filter(state, type, key), limit=limit, after=place)
+
+
+async def place_of_id(store: Store, outboxes: Sequence[OutboxTable], id: EventId) -> Place:
+    """Raises OperationRefused if there is no such event any more."""
+    return place_of((await outbox_event(store, outboxes, id)).event)
 
 
 async def matching(
