@@ -120,8 +120,9 @@ async def test_pages_go_by_time_also_where_ids_come_from_a_key(office: Office) -
 @pytest.mark.parametrize("store_kind", ["sqlite", "postgresql"])
 async def test_the_newest_of_many_are_found_by_their_index(office: Office, statement: str, index: str) -> None:
     store, outbox = office.road.store, office.road.outboxes[0]
-    values = dict.fromkeys(("event_type", "key", "aggregate_type", "aggregate_id"), "")
-    bound = values | {"at": store.adapt(store.clock.now()), "before": store.adapt(uuid4()), "limit": 5}
+    values = dict.fromkeys(("event_type", "key", "aggregate_type", "aggregate_id", "text", "payload_text"), "")
+    now = store.adapt(store.clock.now())
+    bound = values | {"since": now, "at": now, "before": store.adapt(uuid4()), "limit": 5}
     explain = {"sqlite": "EXPLAIN QUERY PLAN ", "postgresql": "EXPLAIN "}[store.dialect]
     async with store.transaction() as connection:
         if store.dialect == "postgresql":

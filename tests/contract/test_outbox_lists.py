@@ -19,6 +19,7 @@ LISTS = pytest.mark.parametrize(
         ("outbox_sent", "SENT", "published_at"),
         ("outbox_skipped", "SKIPPED", "published_at"),
         ("outbox_unsent", "FAILED", "occurred_at"),
+        ("outbox_unsent_many", "FAILED", "occurred_at"),
     ],
 )
 
@@ -50,8 +51,8 @@ async def posted(office: Office, statement: str, state: str, time: str) -> dict[
 
 
 def asked(state: str, **filters: Any) -> dict[str, Any]:
-    values = dict.fromkeys(("event_type", "key", "aggregate_type", "aggregate_id"), "")
-    bounds = {"at": LATEST, "before": LAST, "limit": 10}
+    values = dict.fromkeys(("event_type", "key", "aggregate_type", "aggregate_id", "text", "payload_text"), "")
+    bounds = {"since": LONG_AGO, "at": LATEST, "before": LAST, "limit": 10}
     return values | bounds | ({"state": state} if state == "FAILED" else {}) | filters
 
 
@@ -66,6 +67,30 @@ async def test_what_moved_last_is_listed_first(
     expected = newest_first(posted)
     assert await listed(office, statement, **asked(state)) == expected
     assert await listed(office, statement, **asked(state, limit=2)) == expected[:2]
+
+
+@LISTS
+async def test_what_moved_before_a_time_can_be_left_out(
+    office: Office, statement: str, state: str, posted: dict[str, UUID]
+) -> None:
+    assert await listed(office, statement, **asked(state, since=DAYS[1])) == newest_first(posted)[:3]
+    assert await listed(office, statement, **asked(state, since=DAYS[2])) == ["d"]
+
+
+@LISTS
+async def test_a_text_is_looked_for_in_type_aggregate_error_and_payload(
+    office: Office, statement: str, state: str, posted: dict[str, UUID]
+) -> None:
+    await put(office, "a", last_error="no route to Zürich")
+
+    async def found(text: str, in_payload: bool = True) -> list[str]:
+        return await listed(office, statement, **asked(state, text=text, payload_text=text if in_payload else ""))
+
+    assert await found("moved") == ["d"]
+    assert await found("to Zürich") == ["a"]
+    assert await found("nowhere at all") == []
+    assert sorted(await found('"parcel":"')) == sorted("abcd")
+    assert await found('"parcel":"', in_payload=False) == []
 
 
 @LISTS

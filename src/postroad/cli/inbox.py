@@ -101,3 +101,18 @@ def _place(text: str) -> tuple[str, UUID]:
     if not group:
         raise click.BadParameter("write it as group/id, as the previous page shows it", param_hint="--after")
     return group, event_id(id)
+
+
+@inbox.command()
+@click.argument("group")
+@click.argument("id", type=event_id)
+@click.option("--reason", default="", help="Kept in the audit table.")
+@on_site()
+async def replay(site: Site, out: Output, group: str, id: UUID, reason: str) -> None:
+    """Let one group handle once more what it has handled already; its effects happen again, and only there."""
+    actor = operations.this_user()
+    await operations.replay_event(site.store, site.outboxes, group, id, actor=actor, reason=reason)
+    if out.as_json:
+        out.data({"replayed": {"group": group, "event_id": id}})
+    else:
+        out.say(f"{group} will handle {id} once more", "green")

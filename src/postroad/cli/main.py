@@ -11,9 +11,11 @@ from sqlalchemy.exc import DBAPIError
 from postroad.cli.application import UserCodeFailed
 from postroad.cli.audit import audit
 from postroad.cli.command import command as commands
+from postroad.cli.dashboard import dashboard
 from postroad.cli.db import db
 from postroad.cli.dlq import dlq
 from postroad.cli.doctor import doctor
+from postroad.cli.failures import failures
 from postroad.cli.inbox import inbox
 from postroad.cli.names import names
 from postroad.cli.observing import alerts, healthcheck
@@ -133,9 +135,11 @@ for command in (
     outbox,
     inbox,
     dlq,
+    failures,
     commands,
     projection,
     audit,
+    dashboard,
     run,
     relay,
     worker,

@@ -52,6 +52,11 @@ class Site:
             )
         return self.broker
 
+    def require_road(self) -> Postroad:
+        if self.road is None:
+            raise ConfigurationError(f"This needs the application itself. {HOW}.")
+        return self.road
+
     async def aclose(self) -> None:
         if self.road is not None:
             await close(self.road)

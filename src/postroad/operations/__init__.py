@@ -4,6 +4,7 @@ Questions return frozen values. Acts check the state of their subject, refuse wi
 written to the audit table in the transaction that does them.
 """
 
+from postroad.operations.again import replay_event, resend_event, run_now
 from postroad.operations.audit import Act, acts, this_user
 from postroad.operations.commands import (
     COMMAND_STATES,
@@ -22,16 +23,24 @@ from postroad.operations.dead_letters import (
     retry_dead,
     topics_of,
 )
+from postroad.operations.failures import Cause, Failure, causes
 from postroad.operations.inbox import InboxDetail, InboxRecord, inbox_page, inbox_record, retry_record
 from postroad.operations.outbox import (
     STATES,
+    Filter,
+    Found,
     OutboxDetail,
     OutboxEvent,
+    all_matching,
     is_stored,
+    matching,
     outbox_event,
     outbox_page,
     parked_ids,
+    place_of,
+    place_of_id,
     retry_events,
+    search,
     skip_event,
 )
 from postroad.operations.projections import (
@@ -56,6 +65,7 @@ from postroad.operations.status import (
 )
 from postroad.operations.tail import Tail
 from postroad.operations.trace import BrokenLink, Handled, Step, Trace, orphans, trace, trace_of
+from postroad.operations.views import Lease, aggregate_history, leases, scheduled
 
 __all__ = [
     "COMMAND_STATES",
@@ -65,13 +75,18 @@ __all__ = [
     "STATES",
     "Act",
     "BrokenLink",
+    "Cause",
     "CommandDetail",
     "CommandView",
     "DeadEvent",
+    "Failure",
+    "Filter",
+    "Found",
     "GroupStatus",
     "Handled",
     "InboxDetail",
     "InboxRecord",
+    "Lease",
     "OutboxDetail",
     "OutboxEvent",
     "OutboxStatus",
@@ -84,7 +99,10 @@ __all__ = [
     "Verified",
     "WorkerStatus",
     "acts",
+    "aggregate_history",
     "all_dead",
+    "all_matching",
+    "causes",
     "command_detail",
     "command_page",
     "dead_page",
@@ -93,18 +111,27 @@ __all__ = [
     "inbox_page",
     "inbox_record",
     "is_stored",
+    "leases",
+    "matching",
     "orphans",
     "outbox_event",
     "outbox_page",
     "parked_ids",
-    "retry_command",
+    "place_of",
+    "place_of_id",
     "projection",
     "projection_source",
     "projections",
     "rebuild",
+    "replay_event",
+    "resend_event",
+    "retry_command",
     "retry_dead",
     "retry_events",
     "retry_record",
+    "run_now",
+    "scheduled",
+    "search",
     "skip_event",
     "status",
     "this_user",

@@ -99,6 +99,8 @@ class Syntax:
     payload_out: Mapping[str, str]
     id_types: Mapping[str, str]
     id_in_list: Mapping[str, str]
+    contains: Mapping[str, str]
+    """Whether :text is in a column, or :payload_text in a payload of each kind."""
 
     def quote(self, identifier: str) -> str:
         return ".".join(f"{self.mark}{part}{self.mark}" for part in identifier.split("."))
@@ -124,6 +126,7 @@ def outbox_names(table: OutboxTable, syntax: Syntax) -> dict[str, str]:
         "skipped_index": quote(f"{table.channel}_skipped"),
         "payload_in": syntax.payload_in[table.payload],
         "payload_out": syntax.payload_out[table.payload].format(column=names["payload"]),
+        "matches": _matches(table, syntax, names),
         "given": syntax.given,
         "arrival": _arrival(table, syntax, names),
         "add_trigger": quote(f"{table.channel}_add_trigger"),
@@ -137,6 +140,15 @@ def _arrival(table: OutboxTable, syntax: Syntax, names: Mapping[str, str]) -> st
     if table.arrival:
         return f"d.{syntax.quote(table.arrival)}"
     return f"{_facts(table)}.{names['occurred_at']}, d.{names['delivery_event_id']}"
+
+
+def _matches(table: OutboxTable, syntax: Syntax, names: Mapping[str, str]) -> str:
+    """Where a person's text is looked for; in payloads only if :payload_text is given."""
+    facts = _facts(table)
+    columns = [f"{facts}.{names['event_type']}", f"{facts}.{names['aggregate_id']}", f"d.{names['last_error']}"]
+    found = " OR ".join(syntax.contains["column"].format(column=column) for column in columns)
+    payload = syntax.contains[table.payload].format(column=f"{facts}.{names['payload']}")
+    return f"({found} OR (:payload_text <> '' AND {payload}))"
 
 
 def _facts(table: OutboxTable) -> str:

@@ -32,6 +32,10 @@ class MySQL(Store):
         payload_out={"bytes": "{column}", "text": "{column}", "json": "{column}"},
         id_types={"native": "BINARY(16)", "text": "VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"},
         id_in_list={"native": "UNHEX(j.id)", "text": "j.id"},
+        contains={
+            "column": "INSTR({column}, :text) > 0",
+            **dict.fromkeys(("bytes", "text", "json"), "INSTR({column}, :payload_text) > 0"),
+        },
     )
     busy_codes = frozenset({"1205", "1213"})
     missing_table_codes = frozenset({"1146", "1305"})

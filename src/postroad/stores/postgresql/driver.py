@@ -44,6 +44,12 @@ class PostgreSQL(Store):
         payload_out={"bytes": "{column}", "text": "{column}", "json": "CAST({column} AS text)"},
         id_types={"native": "uuid", "text": "text"},
         id_in_list={"native": "CAST(j.id AS uuid)", "text": "CAST(j.id AS text)"},
+        contains={
+            "column": "strpos(CAST({column} AS text), CAST(:text AS text)) > 0",
+            "bytes": "position(convert_to(CAST(:payload_text AS text), 'UTF8') IN {column}) > 0",
+            "text": "strpos({column}, CAST(:payload_text AS text)) > 0",
+            "json": "strpos(CAST({column} AS text), CAST(:payload_text AS text)) > 0",
+        },
     )
     busy_codes = frozenset({"40001", "40P01", "55P03"})
     missing_table_codes = frozenset({"42P01", "42883", "3F000"})

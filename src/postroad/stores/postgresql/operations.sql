@@ -10,11 +10,31 @@ WITH unsent AS MATERIALIZED (
     FROM {delivery} d {join_facts}
    WHERE d.{state} NOT IN ('SENT', 'SKIPPED') AND d.{state} = :state
      AND (COALESCE({o}.{occurred_at}, CAST('9999-12-31 00:00:00+00' AS timestamptz)) < :at OR (COALESCE({o}.{occurred_at}, CAST('9999-12-31 00:00:00+00' AS timestamptz)) = :at AND d.{delivery_event_id} < :before))
+     AND COALESCE({o}.{occurred_at}, CAST('9999-12-31 00:00:00+00' AS timestamptz)) >= :since
      AND (:event_type = '' OR {o}.{event_type} = :event_type)
      AND (:key = '' OR {o}.{aggregate_id} = :key
           OR ({o}.{aggregate_type} = :aggregate_type AND {o}.{aggregate_id} = :aggregate_id))
+     AND (:text = '' OR {matches})
 )
 SELECT * FROM unsent ORDER BY COALESCE(occurred_at, CAST('9999-12-31 00:00:00+00' AS timestamptz)) DESC, event_id DESC LIMIT :limit;
+
+-- name: outbox_unsent_many
+-- The same, for when most of the table may be unsent: read as it lies, it is faster than through an index.
+SELECT d.{delivery_event_id} AS event_id, {o}.{event_type} AS event_type, {o}.{topic} AS topic,
+       d.{ordering_key} AS ordering_key, {o}.{version} AS version, d.{state} AS state, d.{attempts} AS attempts,
+       d.{next_attempt_at} AS next_attempt_at, d.{last_error} AS last_error, {o}.{occurred_at} AS occurred_at,
+       d.{published_at} AS published_at, {o}.{aggregate_type} AS aggregate_type, {o}.{aggregate_id} AS aggregate_id,
+       {o}.{deliver_at} AS deliver_at
+  FROM {delivery} d {join_facts}
+ WHERE d.{state} NOT IN ('SENT', 'SKIPPED') AND (:state = '' OR d.{state} = :state)
+   AND (COALESCE({o}.{occurred_at}, CAST('9999-12-31 00:00:00+00' AS timestamptz)) < :at OR (COALESCE({o}.{occurred_at}, CAST('9999-12-31 00:00:00+00' AS timestamptz)) = :at AND d.{delivery_event_id} < :before))
+   AND COALESCE({o}.{occurred_at}, CAST('9999-12-31 00:00:00+00' AS timestamptz)) >= :since
+   AND (:event_type = '' OR {o}.{event_type} = :event_type)
+   AND (:key = '' OR {o}.{aggregate_id} = :key
+        OR ({o}.{aggregate_type} = :aggregate_type AND {o}.{aggregate_id} = :aggregate_id))
+   AND (:text = '' OR {matches})
+ ORDER BY COALESCE({o}.{occurred_at}, CAST('9999-12-31 00:00:00+00' AS timestamptz)) DESC, d.{delivery_event_id} DESC
+ LIMIT :limit;
 
 -- name: outbox_parked
 SELECT d.{delivery_event_id} AS event_id, {o}.{event_type} AS event_type, d.{ordering_key} AS ordering_key,

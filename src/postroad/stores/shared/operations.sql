@@ -8,9 +8,11 @@ SELECT d.{delivery_event_id} AS event_id, {o}.{event_type} AS event_type, {o}.{t
   FROM {delivery} d {join_facts}
  WHERE d.{state} = 'SENT' AND d.{published_at} <= :at
    AND (d.{published_at} < :at OR d.{delivery_event_id} < :before)
+   AND d.{published_at} >= :since
    AND (:event_type = '' OR {o}.{event_type} = :event_type)
    AND (:key = '' OR {o}.{aggregate_id} = :key
         OR ({o}.{aggregate_type} = :aggregate_type AND {o}.{aggregate_id} = :aggregate_id))
+   AND (:text = '' OR {matches})
  ORDER BY d.{published_at} DESC, d.{delivery_event_id} DESC
  LIMIT :limit;
 
@@ -23,11 +25,27 @@ SELECT d.{delivery_event_id} AS event_id, {o}.{event_type} AS event_type, {o}.{t
   FROM {delivery} d {join_facts}
  WHERE d.{state} = 'SKIPPED' AND d.{published_at} <= :at
    AND (d.{published_at} < :at OR d.{delivery_event_id} < :before)
+   AND d.{published_at} >= :since
    AND (:event_type = '' OR {o}.{event_type} = :event_type)
    AND (:key = '' OR {o}.{aggregate_id} = :key
         OR ({o}.{aggregate_type} = :aggregate_type AND {o}.{aggregate_id} = :aggregate_id))
+   AND (:text = '' OR {matches})
  ORDER BY d.{published_at} DESC, d.{delivery_event_id} DESC
  LIMIT :limit;
+
+-- name: outbox_sent_edge
+-- How far back a search goes at once.
+SELECT d.{published_at} AS published_at, d.{delivery_event_id} AS event_id
+  FROM {delivery} d
+ WHERE d.{state} = 'SENT' AND d.{published_at} <= :at
+   AND (d.{published_at} < :at OR d.{delivery_event_id} < :before)
+ ORDER BY d.{published_at} DESC, d.{delivery_event_id} DESC
+ LIMIT 1 OFFSET :window;
+
+-- name: outbox_unsent_count
+SELECT COUNT(*) AS events
+  FROM (SELECT 1 FROM {delivery} d
+         WHERE d.{state} NOT IN ('SENT', 'SKIPPED') LIMIT :most) unsent;
 
 -- name: outbox_find
 SELECT d.{delivery_event_id} AS event_id, {o}.{event_type} AS event_type, {o}.{topic} AS topic,
@@ -78,3 +96,57 @@ INSERT INTO {audit} (at, actor, action, subject, detail) VALUES (:now, :actor, :
 SELECT id, at, actor, action, subject, detail FROM {audit}
  WHERE id < :before AND (:subject = '' OR subject = :subject)
  ORDER BY id DESC LIMIT :limit;
+
+-- name: outbox_history
+SELECT d.{delivery_event_id} AS event_id, {o}.{event_type} AS event_type, {o}.{topic} AS topic,
+       d.{ordering_key} AS ordering_key, {o}.{version} AS version, d.{state} AS state, d.{attempts} AS attempts,
+       d.{next_attempt_at} AS next_attempt_at, d.{last_error} AS last_error, {o}.{occurred_at} AS occurred_at,
+       d.{published_at} AS published_at, {o}.{aggregate_type} AS aggregate_type, {o}.{aggregate_id} AS aggregate_id,
+       {o}.{deliver_at} AS deliver_at
+  FROM {delivery} d {join_facts}
+ WHERE {o}.{aggregate_type} = :aggregate_type AND {o}.{aggregate_id} = :aggregate_id AND {o}.{version} < :before
+ ORDER BY {o}.{version} DESC
+ LIMIT :limit;
+
+-- name: outbox_chain
+SELECT d.{delivery_event_id} AS event_id, {o}.{event_type} AS event_type, {o}.{topic} AS topic,
+       d.{ordering_key} AS ordering_key, {o}.{version} AS version, d.{state} AS state, d.{attempts} AS attempts,
+       d.{next_attempt_at} AS next_attempt_at, d.{last_error} AS last_error, {o}.{occurred_at} AS occurred_at,
+       d.{published_at} AS published_at, {o}.{aggregate_type} AS aggregate_type, {o}.{aggregate_id} AS aggregate_id,
+       {o}.{deliver_at} AS deliver_at, {o}.{causation_id} AS causation_id
+  FROM {delivery} d {join_facts}
+ WHERE {o}.{correlation_id} = :correlation_id
+ ORDER BY {o}.{occurred_at}, d.{delivery_event_id}
+ LIMIT :limit;
+
+-- name: outbox_delayed
+-- Whatever its state: the broker may hold it already.
+SELECT d.{delivery_event_id} AS event_id, {o}.{event_type} AS event_type, {o}.{topic} AS topic,
+       d.{ordering_key} AS ordering_key, {o}.{version} AS version, d.{state} AS state, d.{attempts} AS attempts,
+       d.{next_attempt_at} AS next_attempt_at, d.{last_error} AS last_error, {o}.{occurred_at} AS occurred_at,
+       d.{published_at} AS published_at, {o}.{aggregate_type} AS aggregate_type, {o}.{aggregate_id} AS aggregate_id,
+       {o}.{deliver_at} AS deliver_at
+  FROM {delivery} d {join_facts}
+ WHERE {o}.{deliver_at} >= :at AND ({o}.{deliver_at} > :at OR d.{delivery_event_id} > :after)
+   AND d.{state} <> 'SKIPPED'
+ ORDER BY {o}.{deliver_at}, d.{delivery_event_id}
+ LIMIT :limit;
+
+-- name: outbox_due_now
+UPDATE {outbox} SET {deliver_at} = :now WHERE {event_id} = :event_id AND {deliver_at} > :now;
+
+-- name: outbox_send_again
+-- Only for a delayed event: it stands outside every order, and the broker's copy is a duplicate to the inbox.
+UPDATE {delivery} SET {state} = 'NEW', {attempts} = 0, {next_attempt_at} = NULL, {published_at} = NULL
+ WHERE {delivery_event_id} = :event_id AND {state} = 'SENT';
+
+-- name: leases_held
+SELECT outbox, owner, COUNT(*) AS shards, MIN(expires_at) AS expires_at FROM {shards}
+ WHERE token IS NOT NULL
+ GROUP BY outbox, owner
+ ORDER BY outbox, owner;
+
+-- name: inbox_reopen
+-- What succeeded is to be handled once more; `inbox_retry` makes it due. It holds nobody up.
+UPDATE {inbox} SET status = 2, message = :message
+ WHERE consumer_group = :group AND event_id = :event_id AND status = 1;

@@ -48,6 +48,12 @@ class SQLite(Store):
         payload_out={"bytes": "{column}", "text": "{column}", "json": "{column}"},
         id_types={"native": "TEXT", "text": "TEXT"},
         id_in_list={"native": "j.id", "text": "j.id"},
+        contains={
+            "column": "INSTR({column}, :text) > 0",
+            **dict.fromkeys(
+                ("bytes", "text", "json"), "INSTR(CAST({column} AS BLOB), CAST(:payload_text AS BLOB)) > 0"
+            ),
+        },
     )
     busy_codes = frozenset({"SQLITE_BUSY", "SQLITE_LOCKED"})
     missing_table_codes = frozenset({"no such table"})

@@ -1,0 +1,202 @@
+"""What may be done, by whom, with which particulars. Pages and API do the same things through this table."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from postroad import operations
+from postroad.dashboard import desk as reading
+from postroad.dashboard.access import Role, User
+from postroad.dashboard.desk import Desk
+from postroad.errors import OperationRefused
+
+S = TypeVar("S", bound="Particulars")
+
+
+class Particulars(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    reason: str = ""
+
+
+class SomeEvents(Particulars, frozen=True):
+    ids: list[str]
+
+
+class MatchingEvents(Particulars, frozen=True):
+    state: str = "FAILED"
+    type: str = ""
+    key: str = ""
+    text: str = ""
+    since: str = ""
+    until: str = ""
+
+
+class OneEvent(Particulars, frozen=True):
+    id: str
+
+
+class Edited(Particulars, frozen=True):
+    id: str
+    payload: str
+    """JSON. What was hidden may stay hidden: it keeps its value."""
+
+
+class InGroup(Particulars, frozen=True):
+    group: str
+    id: str
+
+
+class SomeDead(Particulars, frozen=True):
+    topic: str
+    ids: list[str]
+
+
+class MatchingDead(Particulars, frozen=True):
+    topic: str = ""
+    group: str = ""
+    cause: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    message: str
+    go: str
+    """The page that shows what became of it."""
+    job: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    title: str
+    role: Role
+    takes: type[Particulars]
+    run: Callable[[Desk, User, Any], Awaitable[Done]]
+
+
+async def _retry(desk: Desk, user: User, given: SomeEvents) -> Done:
+    if not given.ids:
+        raise OperationRefused("ids is empty. Choose at least one event.")
+    ids = [reading.event_id(id) for id in given.ids]
+    await operations.retry_events(desk.road.store, desk.road.outboxes, ids, actor=user.name, reason=given.reason)
+    go = f"/outbox/{quote(given.ids[0], safe='')}" if len(ids) == 1 else "/outbox"
+    return Done(f"{_count(len(ids), 'event')} will be tried again", go)
+
+
+async def _retry_matching(desk: Desk, user: User, given: MatchingEvents) -> Done:
+    ids = await reading.retryable(desk, msgspec.structs.asdict(given))
+    road = desk.road
+
+    async def piece(ids: Any) -> None:
+        await operations.retry_events(road.store, road.outboxes, ids, actor=user.name, reason=given.reason)
+
+    return _started(desk, user, "Retry of events", ids, piece)
+
+
+async def _skip(desk: Desk, user: User, given: OneEvent) -> Done:
+    road, id = desk.road, reading.event_id(given.id)
+    await operations.skip_event(road.store, road.outboxes, id, actor=user.name, reason=given.reason)
+    return Done("The event is skipped; its key goes on", f"/outbox/{quote(given.id, safe='')}")
+
+
+async def _resend(desk: Desk, user: User, given: Edited) -> Done:
+    id = reading.own_id(given.id)
+    payload = await _restored(desk, given)
+    new = await operations.resend_event(desk.road, id, payload, actor=user.name, reason=given.reason)
+    return Done("A new event is in the outbox", f"/outbox/{new}")
+
+
+async def _restored(desk: Desk, given: Edited) -> str:
+    """With what the form could only show as hidden."""
+    detail = await operations.outbox_event(desk.road.store, desk.road.outboxes, reading.own_id(given.id))
+    try:
+        edited = msgspec.json.decode(given.payload)
+    except msgspec.DecodeError:
+        return given.payload  # to be refused with a better reason than ours
+    restored = desk.mask.restore(edited, detail.payload)
+    return given.payload if restored == edited else msgspec.json.encode(restored).decode()
+
+
+async def _run_now(desk: Desk, user: User, given: OneEvent) -> Done:
+    await operations.run_now(desk.road, reading.own_id(given.id), actor=user.name, reason=given.reason)
+    return Done("The event is on its way now", f"/outbox/{given.id}")
+
+
+async def _inbox_retry(desk: Desk, user: User, given: InGroup) -> Done:
+    id = reading.own_id(given.id)
+    await operations.retry_record(desk.road.store, given.group, id, actor=user.name, reason=given.reason)
+    return Done(f"{given.group} will handle it again", f"/groups/{quote(given.group, safe='')}")
+
+
+async def _replay(desk: Desk, user: User, given: InGroup) -> Done:
+    road, id = desk.road, reading.own_id(given.id)
+    await operations.replay_event(road.store, road.outboxes, given.group, id, actor=user.name, reason=given.reason)
+    return Done(f"{given.group} will handle it once more", f"/outbox/{given.id}")
+
+
+async def _dead_retry(desk: Desk, user: User, given: SomeDead) -> Done:
+    road = desk.road
+    dead = await operations.find_dead(road.broker, [given.topic], given.ids)
+    count = await operations.retry_dead(road.store, road.broker, dead, actor=user.name, reason=given.reason)
+    return Done(f"{_count(count, 'dead letter')} given back", "/dead")
+
+
+async def _dead_retry_matching(desk: Desk, user: User, given: MatchingDead) -> Done:
+    road, query = desk.road, msgspec.structs.asdict(given)
+    topics = [given.topic] if given.topic else await operations.topics_of(road.broker)
+    dead = [one async for one in operations.all_dead(road.broker, topics) if reading.is_wanted(one, query)]
+
+    async def piece(dead: Any) -> None:
+        await operations.retry_dead(road.store, road.broker, dead, actor=user.name, reason=given.reason)
+
+    return _started(desk, user, "Dead letters given back", dead, piece)
+
+
+async def _discard(desk: Desk, user: User, given: SomeDead) -> Done:
+    road = desk.road
+    dead = await operations.find_dead(road.broker, [given.topic], given.ids)
+    count = await operations.discard_dead(road.store, road.broker, dead, actor=user.name, reason=given.reason)
+    return Done(f"{_count(count, 'dead letter')} discarded", "/dead")
+
+
+def _started(desk: Desk, user: User, title: str, subjects: Any, piece: Any) -> Done:
+    job = desk.jobs.start(title, user.name, subjects, piece)
+    return Done(f"{title}: {len(subjects):,} to do", f"/jobs/{job.id}", job.id)
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
+ACTS: Final[Mapping[str, Act]] = {
+    "outbox.retry": Act("Try events again", Role.OPERATOR, SomeEvents, _retry),
+    "outbox.retry_matching": Act("Try again all events that match", Role.OPERATOR, MatchingEvents, _retry_matching),
+    "outbox.skip": Act("Never send an event", Role.ADMIN, OneEvent, _skip),
+    "outbox.resend": Act("Send an edited copy of an event", Role.ADMIN, Edited, _resend),
+    "outbox.run_now": Act("Deliver a delayed event now", Role.OPERATOR, OneEvent, _run_now),
+    "inbox.retry": Act("Handle a failed event again", Role.OPERATOR, InGroup, _inbox_retry),
+    "inbox.replay": Act("Handle an event once more in one group", Role.OPERATOR, InGroup, _replay),
+    "dlq.retry": Act("Give dead letters back", Role.OPERATOR, SomeDead, _dead_retry),
+    "dlq.retry_matching": Act("Give back all that match", Role.OPERATOR, MatchingDead, _dead_retry_matching),
+    "dlq.discard": Act("Throw dead letters away", Role.ADMIN, SomeDead, _discard),
+}
+
+
+class Forbidden(OperationRefused):
+    """The visitor may come in, but not do this."""
+
+
+async def do(desk: Desk, user: User, name: str, given: Mapping[str, Any]) -> Done:
+    act = ACTS.get(name)
+    if act is None:
+        raise OperationRefused(f"There is no act {name!r}. There are: {', '.join(ACTS)}.")
+    if not user.may(act.role):
+        raise Forbidden(f"{act.title} needs the role {act.role.name.lower()}; {user.name} is {user.role.name.lower()}.")
+    try:
+        particulars = msgspec.convert(given, act.takes)
+    except msgspec.ValidationError as error:
+        raise OperationRefused(f"{name}: {error}. The API document says what it takes.") from None
+    done = await act.run(desk, user, particulars)
+    await desk.watch.status(fresh=True)
+    return done

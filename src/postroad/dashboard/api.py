@@ -1,0 +1,139 @@
+"""The same questions and acts as JSON, and the document that describes them."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from postroad import operations
+from postroad.dashboard import desk as reading
+from postroad.dashboard.access import same_origin
+from postroad.dashboard.acts import do
+from postroad.dashboard.chain import Link, chain_of
+from postroad.dashboard.desk import Desk
+from postroad.dashboard.jobs import Job
+from postroad.dashboard.watch import Sample
+from postroad.errors import OperationRefused
+
+Ask = Callable[[Desk, Request], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    path: str
+    summary: str
+    answer: Any
+    ask: Ask
+    query: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    workers: Sequence[operations.WorkerStatus]
+    leases: Sequence[operations.Lease]
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    count: int
+
+
+async def _status(desk: Desk, request: Request) -> operations.Status:
+    found = await desk.watch.status()
+    return replace(found, dead_letters=[reading.masked_dead(desk, one) for one in found.dead_letters])
+
+
+async def _samples(desk: Desk, request: Request) -> Sequence[Sample]:
+    await desk.watch.status()
+    return list(desk.watch.samples)
+
+
+async def _outbox(desk: Desk, request: Request) -> reading.EventPage:
+    return await reading.events(desk, request.query_params)
+
+
+async def _count(desk: Desk, request: Request) -> DryRun:
+    return DryRun(len(await reading.retryable(desk, request.query_params)))
+
+
+async def _event(desk: Desk, request: Request) -> reading.EventView:
+    return await reading.event(desk, request.path_params["id"])
+
+
+async def _dead(desk: Desk, request: Request) -> Sequence[operations.DeadEvent]:
+    return await reading.dead_letters(desk, request.query_params)
+
+
+async def _failures(desk: Desk, request: Request) -> Sequence[operations.Cause]:
+    return await reading.causes(desk)
+
+
+async def _records(desk: Desk, request: Request) -> Sequence[operations.InboxRecord]:
+    return await reading.records(desk, request.path_params["group"], request.query_params)
+
+
+async def _workers(desk: Desk, request: Request) -> Workers:
+    return Workers((await desk.watch.status()).workers, await operations.leases(desk.road.store))
+
+
+async def _chain(desk: Desk, request: Request) -> Sequence[Link]:
+    return await chain_of(desk.road.store, desk.road.outboxes, request.path_params["id"])
+
+
+async def _history(desk: Desk, request: Request) -> Sequence[operations.OutboxEvent]:
+    path, road = request.path_params, desk.road
+    return await operations.aggregate_history(road.store, road.outboxes, path["type"], path["id"])
+
+
+async def _scheduled(desk: Desk, request: Request) -> Sequence[operations.OutboxEvent]:
+    return await operations.scheduled(desk.road.store, desk.road.outboxes, limit=reading.PAGE)
+
+
+async def _audit(desk: Desk, request: Request) -> Sequence[operations.Act]:
+    return await operations.acts(desk.road.store, subject=request.query_params.get("subject", ""))
+
+
+async def _job(desk: Desk, request: Request) -> Job:
+    return desk.jobs.find(request.path_params["id"])
+
+
+_FILTER: Final = ("state", "type", "key", "text", "since", "until")
+QUESTIONS: Final = (
+    Question("/api/status", "How it stands", operations.Status, _status),
+    Question("/api/samples", "The last half hour, sampled", list[Sample], _samples),
+    Question("/api/outbox", "Events, newest first", reading.EventPage, _outbox, (*_FILTER, "after")),
+    Question("/api/outbox/count", "How many a retry of all that match would touch", DryRun, _count, _FILTER),
+    Question("/api/outbox/{id}", "One event, and what each group did with it", reading.EventView, _event),
+    Question(
+        "/api/dead-letters", "Dead letters", list[operations.DeadEvent], _dead, ("topic", "group", "cause", "after")
+    ),
+    Question("/api/failures", "Failures, alike with alike", list[operations.Cause], _failures),
+    Question(
+        "/api/groups/{group}", "What a group handled", list[operations.InboxRecord], _records, ("failed", "after")
+    ),
+    Question("/api/workers", "Who is at work, and who holds which shards", Workers, _workers),
+    Question("/api/chains/{id}", "The events of one correlation id", list[Link], _chain),
+    Question("/api/aggregates/{type}/{id:path}", "An aggregate's events", list[operations.OutboxEvent], _history),
+    Question("/api/scheduled", "Delayed events still to come", list[operations.OutboxEvent], _scheduled),
+    Question("/api/audit", "What people did", list[operations.Act], _audit, ("subject",)),
+    Question("/api/jobs/{id}", "How far a job has come", Job, _job),
+)
+
+
+def as_json(value: Any, status: int = 200) -> Response:
+    body = msgspec.json.encode(value, enc_hook=str) if not isinstance(value, bytes) else value
+    return Response(body, status, media_type="application/json")
+
+
+async def act(desk: Desk, request: Request) -> Response:
+    if request.headers.get("content-type", "").partition(";")[0] != "application/json" or not same_origin(request):
+        # A foreign page cannot make a browser send this type without asking first, and is never allowed to.
+        return as_json({"error": "Send application/json, from a program or from this dashboard's own pages."}, 403)
+    try:
+        given = msgspec.json.decode(await request.body(), type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise OperationRefused(f"The body cannot be read: {error}. Send a JSON object.") from None
+    return as_json(await do(desk, request.state.user, request.path_params["name"], given))

@@ -1,0 +1,207 @@
+"""What the pages and the API read: the same questions, the same masked answers."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, Final
+from uuid import UUID
+
+from postroad import operations
+from postroad.app import Postroad
+from postroad.dashboard.access import Door
+from postroad.dashboard.jobs import Jobs
+from postroad.dashboard.mask import Mask
+from postroad.dashboard.watch import Watch
+from postroad.errors import BrokerError, OperationRefused
+from postroad.events import declared
+from postroad.inbox.records import Records
+from postroad.message import parse_id, rfc3339
+from postroad.operations.failures import fingerprint
+
+PAGE: Final = 50
+_RETRYABLE: Final = ("FAILED", "RETRY")
+
+
+@dataclass(frozen=True)
+class Desk:
+    road: Postroad
+    door: Door
+    mask: Mask
+    watch: Watch
+    jobs: Jobs = field(default_factory=Jobs)
+
+
+@dataclass(frozen=True, slots=True)
+class EventPage:
+    events: Sequence[operations.OutboxEvent]
+    next: str
+    """The `after` of the next page; empty on the last one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """What one group did with an event."""
+
+    group: str
+    state: str
+    """As in the inbox; "not here" if the group has no record of it, "dead" if the broker holds it as dead."""
+    retry_count: int = 0
+    error: str = ""
+    received_at: datetime | None = None
+    processed_at: datetime | None = None
+    next_retry_at: datetime | None = None
+    handlers: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EventView:
+    detail: operations.OutboxDetail
+    arrivals: Sequence[Arrival]
+    editable: bool
+
+
+def filter_of(desk: Desk, query: Mapping[str, str]) -> operations.Filter:
+    state = query.get("state", "").upper()
+    if state and state not in operations.STATES:
+        raise OperationRefused(f"state is {state!r}. It can be {', '.join(operations.STATES)}.")
+    return operations.Filter(
+        state=state,
+        type=query.get("type", "").strip(),
+        key=query.get("key", "").strip(),
+        text=query.get("text", "").strip(),
+        since=moment(query, "since"),
+        until=moment(query, "until"),
+        # Where something is masked, nobody may find it out by searching for it.
+        payloads=not desk.mask.rules,
+    )
+
+
+def moment(query: Mapping[str, str], name: str) -> datetime | None:
+    text = query.get(name, "").strip()
+    if not text:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise OperationRefused(f"{name} is {text!r}. Write a time such as 2026-11-17T03:00.") from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def cursor(at: datetime, id: object) -> str:
+    return f"{rfc3339(at)}~{id}"
+
+
+def parse_cursor(text: str) -> tuple[datetime, UUID | str] | None:
+    if not text:
+        return None
+    at, _, id = text.partition("~")
+    try:
+        return datetime.fromisoformat(at), event_id(id)
+    except ValueError:
+        raise OperationRefused(f"after is {text!r}, which is no place in a list. Take it from a page.") from None
+
+
+def event_id(text: str) -> UUID | str:
+    try:
+        return parse_id(text)
+    except ValueError:
+        return text
+
+
+def own_id(text: str) -> UUID:
+    """For what is done to events that Postroad has written itself."""
+    try:
+        return parse_id(text)
+    except ValueError as error:
+        raise OperationRefused(f"id: {error}. Copy the whole id from the list.") from None
+
+
+async def events(desk: Desk, query: Mapping[str, str]) -> EventPage:
+    wanted, after = filter_of(desk, query), parse_cursor(query.get("after", ""))
+    found = await operations.search(desk.road.store, desk.road.outboxes, wanted, limit=PAGE, after=after)
+    return EventPage(found.events, cursor(*found.next) if found.next else "")
+
+
+async def retryable(desk: Desk, query: Mapping[str, str]) -> Sequence[UUID | str]:
+    """The ids that "retry all that match" would act on: parked ones, or those of the state that was asked for."""
+    wanted = filter_of(desk, query)
+    wanted = replace(wanted, state=wanted.state or "FAILED")
+    if wanted.state not in _RETRYABLE:
+        raise OperationRefused(f"What is {wanted.state} cannot be retried. Choose FAILED or RETRY.")
+    return [event.id async for event in operations.all_matching(desk.road.store, desk.road.outboxes, wanted)]
+
+
+async def event(desk: Desk, id: str) -> EventView:
+    road = desk.road
+    detail = await operations.outbox_event(road.store, road.outboxes, event_id(id))
+    kind = declared(detail.event.type).get(detail.schema_version)
+    return EventView(
+        detail=replace(detail, payload=desk.mask(detail.payload), attributes=desk.mask(detail.attributes)),
+        arrivals=await _arrivals(desk, detail),
+        editable=kind is not None and not isinstance(detail.payload, bytes) and isinstance(detail.event.id, UUID),
+    )
+
+
+async def _arrivals(desk: Desk, detail: operations.OutboxDetail) -> Sequence[Arrival]:
+    """Of every group that could have it: those that read its topic, and those that have a record of it."""
+    road, id = desk.road, detail.event.id
+    status = await desk.watch.status()
+    dead = {one.group: one for one in status.dead_letters if one.event_id == str(id)}
+    found = []
+    for group in sorted({*road.groups, *(one.group for one in status.groups)}):
+        handlers = [h.name for h in road.registry.handlers(group) if h.event_type.name == detail.event.type]
+        record = await Records(road.store).find(group, id) if isinstance(id, UUID) else None
+        if record is not None:
+            told = (await operations.inbox_record(road.store, group, record.event_id)).record
+            found.append(
+                Arrival(
+                    group, "dead" if group in dead else told.state, told.retry_count, told.error or "",
+                    told.received_at, told.processed_at, told.next_retry_at, handlers,
+                )
+            )  # fmt: skip
+        elif handlers:
+            found.append(Arrival(group, "not here", handlers=handlers))
+    return found
+
+
+async def dead_letters(desk: Desk, query: Mapping[str, str]) -> Sequence[operations.DeadEvent]:
+    """Of one topic or of all; `group` and `cause` narrow it further."""
+    broker = desk.road.broker
+    topics = [query["topic"]] if query.get("topic") else await operations.topics_of(broker)
+    if not (query.get("group") or query.get("cause")):
+        after = query.get("after", "") if query.get("topic") else ""
+        found: Sequence[operations.DeadEvent] = await operations.dead_page(broker, topics, limit=PAGE, after=after)
+    else:
+        found = [one async for one in operations.all_dead(broker, topics) if is_wanted(one, query)]
+    return [masked_dead(desk, one) for one in found]
+
+
+def is_wanted(dead: operations.DeadEvent, query: Mapping[str, str]) -> bool:
+    group, cause = query.get("group", ""), query.get("cause", "")
+    return (not group or dead.group == group) and (not cause or fingerprint(dead.reason) == cause)
+
+
+def masked_dead(desk: Desk, dead: operations.DeadEvent) -> operations.DeadEvent:
+    attributes: dict[str, str] = desk.mask(dict(dead.attributes))
+    return replace(dead, payload=desk.mask(dead.payload), attributes=attributes)
+
+
+async def causes(desk: Desk) -> Sequence[operations.Cause]:
+    """A broker that is out does not hide what the database knows."""
+    road = desk.road
+    try:
+        return await operations.causes(road.store, road.outboxes, road.broker)
+    except BrokerError:
+        return await operations.causes(road.store, road.outboxes, None)
+
+
+async def records(desk: Desk, group: str, query: Mapping[str, str]) -> Sequence[operations.InboxRecord]:
+    after = (group, own_id(query["after"])) if query.get("after") else None
+    return await operations.inbox_page(
+        desk.road.store, group=group, failed=query.get("failed") == "1", limit=PAGE, after=after
+    )
+
+
+def plain(value: Any) -> Any:
+    """For JSON: bytes as hexadecimal digits."""
+    return value.hex() if isinstance(value, bytes) else value

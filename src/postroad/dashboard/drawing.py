@@ -1,0 +1,126 @@
+"""Pictures as plain numbers; the templates turn them into SVG."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from postroad.app import Postroad
+from postroad.brokers.base import Subscription
+from postroad.dashboard.chain import Link
+from postroad.events import declared, declared_names
+
+ROW: Final = 56
+INDENT: Final = 28
+_CARD: Final = 420
+_LANE: Final = 260
+_COLUMN: Final = 250
+_BOX: Final = 200
+_GAP: Final = 62
+
+
+@dataclass(frozen=True, slots=True)
+class Twig:
+    link: Link
+    x: int
+    y: int
+    stem: str
+    """The path from its cause; empty for a root."""
+    dot: float
+    """Where on the time line it stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    twigs: Sequence[Twig]
+    width: int
+    height: int
+    lane: int
+    """Where the time line begins."""
+    span: float
+    """Seconds from the first to the last."""
+
+
+def tree(links: Sequence[Link]) -> Tree:
+    span = max((link.after for link in links), default=0.0)
+    deepest = max((link.depth for link in links), default=0)
+    lane = deepest * INDENT + _CARD + 40
+    twigs = []
+    for place, link in enumerate(links):
+        x, y = link.depth * INDENT, place * ROW
+        stem = ""
+        if link.cause is not None:
+            above = links[link.cause].depth * INDENT + 14
+            stem = f"M{above} {link.cause * ROW + 44} V{y + 22} H{x}"
+        twigs.append(Twig(link, x, y, stem, lane + (link.after / span * (_LANE - 20) if span else 0.0) + 6))
+    return Tree(twigs, lane + _LANE, max(ROW, len(links) * ROW), lane, span)
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    id: str
+    title: str
+    note: str
+    x: int
+    y: int
+    href: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    boxes: Sequence[Box]
+    paths: Sequence[str]
+    width: int
+    height: int
+
+
+def topology(road: Postroad, subscriptions: Iterable[Subscription], backlog: Mapping[str, int | None]) -> Map:
+    """Service → topics → groups → handlers. Groups of other services are those that the broker tells of."""
+    reads = {(s.topic, s.name.removeprefix(f"{s.topic}.")) for s in (*subscriptions, *road.topology.subscriptions)}
+    topics = sorted({*road.topology.topics, *(topic for topic, _ in reads)})
+    groups = sorted({group for _, group in reads})
+    handlers = [(group, h.name, h.event_type.name) for group in groups for h in road.registry.handlers(group)]
+    types = {
+        topic: [n for n in declared_names() if any(k.topic == topic for k in declared(n).values())] for topic in topics
+    }
+    rows = max(1, len(topics), len(groups), len(handlers))
+    place = _Columns(rows)
+    boxes = [place.box(0, 0, 1, "service", road.source, "this service")]
+    for number, topic in enumerate(topics):
+        boxes.append(
+            place.box(1, number, len(topics), f"topic {topic}", topic, ", ".join(types[topic]) or "no type here")
+        )
+    for number, group in enumerate(groups):
+        waits = backlog.get(group)
+        note = "elsewhere" if group not in road.groups else "idle" if not waits else f"{waits:,} waiting"
+        boxes.append(place.box(2, number, len(groups), f"group {group}", group, note, f"/groups/{group}"))
+    for number, (group, name, kind) in enumerate(handlers):
+        boxes.append(place.box(3, number, len(handlers), f"handler {group} {name} {kind}", name, kind))
+    edges = [("service", f"topic {topic}") for topic in topics if types[topic]]
+    edges += [(f"topic {topic}", f"group {group}") for topic, group in sorted(reads)]
+    edges += [(f"group {group}", f"handler {group} {name} {kind}") for group, name, kind in handlers]
+    by_id = {box.id: box for box in boxes}
+    return Map(boxes, [_curve(by_id[a], by_id[b]) for a, b in edges], 3 * _COLUMN + _BOX + 4, rows * _GAP)
+
+
+def _types(topic: str) -> Sequence[str]:
+    return [name for name in declared_names() if any(kind.topic == topic for kind in declared(name).values())]
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    rows: int
+
+    def box(self, column: int, number: int, of: int, id: str, title: str, note: str, href: str = "") -> Box:
+        """Each column is centred beside the longest."""
+        y = number * _GAP + (self.rows - of) * _GAP // 2
+        return Box(id, _cut(title), _cut(note, 30), column * _COLUMN + 2, y + 6, href)
+
+
+def _curve(a: Box, b: Box) -> str:
+    from_x, from_y, to_x, to_y = a.x + _BOX, a.y + 25, b.x, b.y + 25
+    middle = (from_x + to_x) // 2
+    return f"M{from_x} {from_y} C{middle} {from_y} {middle} {to_y} {to_x} {to_y}"
+
+
+def _cut(text: str, longest: int = 25) -> str:
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"

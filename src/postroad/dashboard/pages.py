@@ -1,0 +1,156 @@
+"""The screens: each asks its questions and fills its template."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from postroad import operations
+from postroad.dashboard import desk as reading
+from postroad.dashboard.chain import chain_of
+from postroad.dashboard.desk import Desk
+from postroad.dashboard.drawing import topology, tree
+from postroad.dashboard.view import render
+from postroad.errors import BrokerError
+from postroad.message import parse_id
+
+
+async def overview(desk: Desk, request: Request) -> Response:
+    every = round(desk.watch.interval * 1000)
+    return render(request, "overview.html", {**await _now(desk), "every": every})
+
+
+async def tiles(desk: Desk, request: Request) -> Response:
+    """What the overview fetches again and again."""
+    return render(request, "_live.html", await _now(desk))
+
+
+async def _now(desk: Desk) -> dict[str, Any]:
+    status = await desk.watch.status()
+    return {"status": status, "latest": desk.watch.samples[-1], "trouble": desk.watch.trouble}
+
+
+async def outbox(desk: Desk, request: Request) -> Response:
+    query = request.query_params
+    if id := _whole_id(query.get("text", "")):
+        return render(request, "", go=f"/outbox/{id}")
+    page = await reading.events(desk, query)
+    asked = {name: query.get(name, "") for name in ("state", "type", "key", "text", "since", "until")}
+    return render(request, "outbox.html", {"page": page, "asked": asked, "states": operations.STATES})
+
+
+def _whole_id(text: str) -> str:
+    """Whoever pastes an id wants the event, not a list."""
+    try:
+        return str(parse_id(text.strip()))
+    except ValueError:
+        return ""
+
+
+async def event(desk: Desk, request: Request) -> Response:
+    return render(request, "event.html", {"view": await reading.event(desk, request.path_params["id"])})
+
+
+async def edit(desk: Desk, request: Request) -> Response:
+    return render(request, "edit.html", {"view": await reading.event(desk, request.path_params["id"])})
+
+
+async def retry_matching(desk: Desk, request: Request) -> Response:
+    """The dry run: how many, before anything is done."""
+    query = request.query_params
+    asked = {name: query.get(name, "") for name in ("state", "type", "key", "text", "since", "until")}
+    asked["state"] = asked["state"] or "FAILED"
+    return render(request, "retry.html", {"count": len(await reading.retryable(desk, asked)), "asked": asked})
+
+
+async def failures(desk: Desk, request: Request) -> Response:
+    return render(request, "failures.html", {"causes": await reading.causes(desk)})
+
+
+async def dead(desk: Desk, request: Request) -> Response:
+    query = request.query_params
+    letters = await reading.dead_letters(desk, query)
+    asked = {name: query.get(name, "") for name in ("topic", "group", "cause")}
+    more = letters[-1].id if asked["topic"] and len(letters) == reading.PAGE else ""
+    topics = await operations.topics_of(desk.road.broker)
+    return render(request, "dead.html", {"letters": letters, "asked": asked, "topics": topics, "next": more})
+
+
+async def dead_letter(desk: Desk, request: Request) -> Response:
+    path = request.path_params
+    found = await operations.find_dead(desk.road.broker, [path["topic"]], [path["id"]])
+    return render(request, "dead_letter.html", {"letter": reading.masked_dead(desk, found[0])})
+
+
+async def groups(desk: Desk, request: Request) -> Response:
+    registry = desk.road.registry
+    handlers = {group: registry.handlers(group) for group in desk.road.groups}
+    return render(request, "groups.html", {"status": await desk.watch.status(), "handlers": handlers})
+
+
+async def group(desk: Desk, request: Request) -> Response:
+    name, query = request.path_params["group"], request.query_params
+    records = await reading.records(desk, name, query)
+    shown: Mapping[str, Any] = {
+        "group": name,
+        "records": records,
+        "failed": query.get("failed") == "1",
+        "next": str(records[-1].event_id) if len(records) == reading.PAGE else "",
+        "standing": next((one for one in (await desk.watch.status()).groups if one.group == name), None),
+    }
+    return render(request, "group.html", shown)
+
+
+async def workers(desk: Desk, request: Request) -> Response:
+    found = {"status": await desk.watch.status(fresh=True), "leases": await operations.leases(desk.road.store)}
+    return render(request, "workers.html", found)
+
+
+async def chain(desk: Desk, request: Request) -> Response:
+    id = request.path_params.get("id", "") or request.query_params.get("id", "").strip()
+    links = await chain_of(desk.road.store, desk.road.outboxes, id) if id else []
+    return render(request, "chain.html", {"id": id, "tree": tree(links)})
+
+
+async def aggregate(desk: Desk, request: Request) -> Response:
+    path, road = request.path_params, desk.road
+    before = int(text) if (text := request.query_params.get("before", "")).isdecimal() else None
+    found = await operations.aggregate_history(
+        road.store, road.outboxes, path["type"], path["id"], limit=reading.PAGE,
+        **({"before": before} if before is not None else {}),
+    )  # fmt: skip
+    more = found[-1].version if len(found) == reading.PAGE else None
+    return render(request, "aggregate.html", {"type": path["type"], "id": path["id"], "events": found, "next": more})
+
+
+async def scheduled(desk: Desk, request: Request) -> Response:
+    after = reading.parse_cursor(request.query_params.get("after", ""))
+    found = await operations.scheduled(desk.road.store, desk.road.outboxes, limit=reading.PAGE, after=after)
+    last = found[-1] if len(found) == reading.PAGE else None
+    more = reading.cursor(last.deliver_at, last.id) if last and last.deliver_at else ""
+    return render(request, "scheduled.html", {"events": found, "next": more})
+
+
+async def topology_page(desk: Desk, request: Request) -> Response:
+    status = await desk.watch.status()
+    try:
+        subscriptions = await desk.road.broker.subscriptions()
+    except BrokerError:
+        subscriptions = ()
+    backlog = {one.group: one.backlog for one in status.groups}
+    return render(request, "topology.html", {"map": topology(desk.road, subscriptions, backlog), "status": status})
+
+
+async def audit(desk: Desk, request: Request) -> Response:
+    query = request.query_params
+    before = {"before": int(text)} if (text := query.get("before", "")).isdecimal() else {}
+    subject = query.get("subject", "").strip()
+    found = await operations.acts(desk.road.store, subject=subject, limit=reading.PAGE, **before)
+    more = found[-1].id if len(found) == reading.PAGE else None
+    return render(request, "audit.html", {"acts": found, "subject": subject, "next": more})
+
+
+async def job(desk: Desk, request: Request) -> Response:
+    found = desk.jobs.find(request.path_params["id"])
+    return render(request, "_job.html" if "hx-request" in request.headers else "job.html", {"job": found})

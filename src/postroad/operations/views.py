@@ -1,0 +1,87 @@
+"""Events in other orders than that of the outbox list: of one aggregate, of one chain, by when they are due."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from postroad.operations.outbox import EventId, OutboxEvent, event_of
+from postroad.stores.base import Store
+from postroad.stores.tables import OutboxTable
+
+_LAST_VERSION: Final = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The shards of an outbox that one relay holds."""
+
+    outbox: str
+    owner: str
+    shards: int
+    seconds_left: float
+    """Until the first of them runs out, unless it is renewed; below zero, it is free for others."""
+
+
+async def aggregate_history(
+    store: Store,
+    outboxes: Sequence[OutboxTable],
+    aggregate_type: str,
+    aggregate_id: str,
+    *,
+    limit: int = 50,
+    before: int = _LAST_VERSION,
+) -> Sequence[OutboxEvent]:
+    """Newest first; `before` is the version of the last one of the previous page."""
+    found: list[OutboxEvent] = []
+    async with store.reading() as connection:
+        for outbox in outboxes:
+            result = await store.execute(
+                connection,
+                "outbox_history",
+                outbox=outbox,
+                aggregate_type=aggregate_type,
+                aggregate_id=aggregate_id,
+                before=before,
+                limit=limit,
+            )
+            found += [event_of(store, outbox, row) for row in result.rows]
+    return sorted(found, key=lambda event: event.version or 0, reverse=True)[:limit]
+
+
+async def scheduled(
+    store: Store,
+    outboxes: Sequence[OutboxTable],
+    *,
+    limit: int = 50,
+    after: tuple[datetime, EventId] | None = None,
+) -> Sequence[OutboxEvent]:
+    """Delayed events whose time is still to come, the next one first."""
+    at, last = after or (store.clock.now(), UUID(int=0))
+    found: list[OutboxEvent] = []
+    async with store.reading() as connection:
+        for outbox in outboxes:
+            result = await store.execute(
+                connection,
+                "outbox_delayed",
+                outbox=outbox,
+                at=at,
+                after=str(last) if outbox.ids == "text" else last,
+                limit=limit,
+            )
+            found += [event_of(store, outbox, row) for row in result.rows]
+    return sorted(found, key=lambda event: (event.deliver_at, str(event.id)))[:limit]
+
+
+async def leases(store: Store) -> Sequence[Lease]:
+    """Who holds which outbox's shards."""
+    now = store.clock.now()
+    rows = (await store.read("leases_held")).rows
+    return [
+        Lease(
+            row.outbox, row.owner or "", int(row.shards),
+            (store.time_out(row.expires_at) - now).total_seconds(),  # type: ignore[operator]
+        )
+        for row in rows
+    ]  # fmt: skip
