@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from sqlalchemy import ColumnElement, Select, Table
@@ -26,7 +26,6 @@ from postroad.eventstore import DomainEvent, EventStore
 from postroad.handlers import Bus, Registry
 from postroad.inbox import Inbox, RetryScheduler
 from postroad.naming import check_group
-from postroad.operations.trace import Trace, trace
 from postroad.outbox import Added, Outbox
 from postroad.projections import Backfill, Caretaker, Projection, Source
 from postroad.relay import Pruner, Relay, RelayOptions
@@ -40,6 +39,9 @@ from postroad.subscriber import Subscriber, SubscriberOptions
 from postroad.telemetry import Meter
 from postroad.telemetry import Source as Gauges
 from postroad.telemetry.canary import Canary, CanaryWriter
+
+if TYPE_CHECKING:
+    from postroad.operations.trace import Trace
 
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=type)
@@ -318,8 +320,10 @@ class Postroad:
         )
         return submit(target, self.store, message, self.command_worker.wakeup.set)
 
-    async def trace(self, correlation_id: str | UUID) -> Trace:
+    async def trace(self, correlation_id: str | UUID) -> "Trace":
         """Everything that came of one beginning, in order: commands, events, and what became of them here."""
+        from postroad.operations.trace import trace  # what people ask stands above this module
+
         return await trace(self.store, self.outboxes, str(correlation_id))
 
     # -- running -------------------------------------------------------------------------------------

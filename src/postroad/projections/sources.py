@@ -93,7 +93,7 @@ class BrokerSource:
         """Sets the subscriptions back; the broker counts while it does."""
         await self._leave(self._prefix)
         await self._broker.apply(Topology(tuple(s.topic for s in self._subscriptions), self._subscriptions))
-        return sum([await self._broker.seek(s.name, self._since) for s in self._subscriptions])
+        return sum([await self._broker.seek(s.name, self._since) or 0 for s in self._subscriptions])
 
     async def read(self) -> AsyncGenerator[Message, None]:
         await self.size()
