@@ -45,9 +45,8 @@ def wrap(message: Message, event_type: EventType) -> Message:
     envelope.event_id, envelope.event_type = str(message.id), _type_value(event_type)
     envelope.aggregate_id, envelope.aggregate_type = message.aggregate_id, message.aggregate_type
     envelope.occurred_at.FromDatetime(message.occurred_at.astimezone(UTC))
-    member = getattr(envelope, _member(event_type))
-    member.SetInParent()  # an event without any field set is there, too
-    member.MergeFromString(message.payload)
+    # Also of no bytes at all: an event without any field set is there, too.
+    getattr(envelope, _member(event_type)).MergeFromString(message.payload)
     content_type = message.content_type
     if message.version is None:
         content_type = without_version(content_type, _descriptor(event_type).fields_by_name["version"].number)
