@@ -15,9 +15,9 @@ from postroad.codec import Upcasters
 from postroad.codec.envelope import unwrap, wrap
 from postroad.codec.late_version import ROOM, with_version, without_version
 from postroad.codec.protobuf import encode
-from postroad.errors import ConfigurationError, UnreadableMessage
+from postroad.errors import ConfigurationError, PoisonError, UnreadableMessage
 from postroad.message import Message
-from tests.support.catalog import CREATED, DELETED, TOPIC, message, v1, v2
+from tests.support.catalog import CREATED, DELETED, TOPIC, UPDATED, message, v1, v2
 
 
 def bare(**changes: object) -> Message:
@@ -93,6 +93,18 @@ def test_another_events_envelope_is_refused() -> None:
 def test_what_is_no_envelope_is_refused() -> None:
     with pytest.raises(UnreadableMessage, match="cannot be read"):
         unwrap(message(CREATED, b"\xff"), CREATED)
+
+
+@given(payload=st.binary(max_size=40), damage=st.integers(0, 200), byte=st.integers(0, 255))
+def test_whatever_the_payload_is_it_is_an_event_or_poison(payload: bytes, damage: int, byte: int) -> None:
+    whole = bytearray(wrap(bare(), CREATED).payload)
+    whole[damage % len(whole)] = byte
+    for data in (payload, bytes(whole), bytes(whole[:damage])):
+        for kind in (CREATED, UPDATED):
+            try:
+                Upcasters().read(message(kind, data), kind)
+            except PoisonError:
+                pass
 
 
 # -- the version that comes later --------------------------------------------------------------------------

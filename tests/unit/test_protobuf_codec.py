@@ -12,10 +12,16 @@ from google.protobuf.struct_pb2 import Struct
 from examples.catalog.protos.video.v1 import events_pb2 as v1
 from postroad import event
 from postroad.codec import Upcasters
+from postroad.codec.envelope import wrap
 from postroad.codec.protobuf import decode, encode
 from postroad.errors import ConfigurationError, InvalidPayload, UnknownVersion, UnreadableMessage
 from postroad.events import EventType, event_type_of, field_names
-from tests.support.catalog import CREATED, CREATED_V2, UPDATED, message, v2
+from tests.support.catalog import CREATED, CREATED_V2, UPDATED, declare, message, v2
+
+
+@pytest.fixture(autouse=True)
+def declared_here() -> None:
+    declare()
 
 
 def full() -> v1.VideoCreated:
@@ -158,8 +164,6 @@ def steps() -> Upcasters:
 
 
 def sent_v1() -> bytes:
-    from postroad.codec.envelope import wrap
-
     return wrap(message(CREATED, encode(full(), CREATED)), CREATED).payload
 
 
@@ -169,6 +173,14 @@ def test_an_old_version_is_lifted_through_its_own_class() -> None:
     assert isinstance(lifted, v2.VideoCreatedV2)
     assert (lifted.title, lifted.language, lifted.tags, lifted.version) == ("Ein Film", "und", ["ready"], 3)
     assert lifted.HasField("description")
+
+
+@pytest.mark.parametrize("seconds", [2**62, -(2**62)])
+def test_what_cannot_be_lifted_is_poison_and_stops_nobody(seconds: int) -> None:
+    event = full()
+    event.published_at.seconds = seconds  # as a careless producer may write it
+    with pytest.raises(UnreadableMessage, match="has no form in JSON"):
+        steps().read(message(CREATED, wrap(message(CREATED, event.SerializeToString()), CREATED).payload), CREATED_V2)
 
 
 def test_what_upcasters_made_must_be_a_message() -> None:

@@ -133,5 +133,16 @@ def _plain(letter: DeadLetter) -> DeadEvent:
         attempts=letter.attempts,
         died_at=letter.died_at,
         attributes=dict(attributes),
-        payload=readable(letter.data, attributes.get("content_type", "application/json")),
+        payload=readable(
+            letter.data,
+            attributes.get("content_type", "application/json"),
+            attributes.get("event_type", ""),
+            _version(attributes.get("schema_version", "")),
+        ),
     )
+
+
+def _version(text: str) -> int:
+    """What is dead may lack anything."""
+    number = text.removeprefix("v")
+    return int(number) if number.isascii() and number.isdecimal() and len(number) < 10 else 1

@@ -137,4 +137,4 @@ def _message(record: Record) -> tuple[dict[str, str] | None, Any]:
     except UnreadableMessage:
         # Stored by another release; the bytes are still worth showing.
         return {}, record.message
-    return message.attributes(), readable(message.payload, message.content_type)
+    return message.attributes(), readable(message.payload, message.content_type, message.type, message.schema_version)

@@ -1,7 +1,7 @@
 """The outbox as a person sees it: its events, one event, and the two acts that free a parked key."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import UUID
@@ -9,7 +9,9 @@ from uuid import UUID
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from postroad.errors import OperationRefused
+from postroad.codec.formats import format_of
+from postroad.errors import OperationRefused, UnreadableMessage
+from postroad.events import declared, is_protobuf
 from postroad.message import ordering_key
 from postroad.operations import audit
 from postroad.stores.base import Store
@@ -274,13 +276,19 @@ def _detail(store: Store, outbox: OutboxTable, row: Any, history: Sequence[audit
         attributes=msgspec.json.decode(row.attributes) if row.attributes else {},
         created_at=store.time_out(row.created_at),
         deliver_at=store.time_out(row.deliver_at),
-        payload=readable(payload, content_type),
+        payload=readable(payload, content_type, row.event_type, row.schema_version or 1),
         history=history,
     )
 
 
-def readable(payload: bytes, content_type: str) -> Any:
+def readable(payload: bytes, content_type: str, event_type: str, schema_version: int) -> Any:
     """A payload as a person can read it; bytes where that is not possible."""
+    kind = declared(event_type).get(schema_version)
+    if kind is not None and is_protobuf(kind.cls) and "protobuf" in content_type:
+        try:
+            return format_of(kind).plain(payload, replace(kind, cls=kind.envelope or kind.cls))
+        except UnreadableMessage:
+            pass
     if "json" in content_type:
         try:
             return msgspec.json.decode(payload)
