@@ -58,6 +58,8 @@ def plain(data: bytes, event_type: EventType) -> dict[str, Any]:
 
 def from_plain(fields: dict[str, Any], event_type: EventType) -> Protobuf:
     """The way back from `plain`. Raises UnreadableMessage."""
+    if not isinstance(fields, dict):
+        raise UnreadableMessage(f"{_told(event_type)}: is a {type(fields).__name__}, not an object with its fields")
     try:
         event: Protobuf = ParseDict(fields, _class(event_type)())
     except (JsonParseError, AttributeError, TypeError, ValueError, RecursionError) as error:
