@@ -82,7 +82,7 @@ def test_a_break_is_told_with_file_message_field_and_rule(tmp_path: Path) -> Non
     plain = postroad("schema", "check", old, new)
     assert plain.exit_code == 1
     assert "p.M      field-number-changed  n changed its number (2 → 1)" in plain.stdout
-    assert plain.stdout.endswith("3 breaking changes. Add a new schema version instead.\n")
+    assert plain.stderr == "error: 3 breaking changes: NEW may not follow OLD. Add a schema version instead.\n"
 
 
 @pytest.mark.spec("P8")

@@ -1,6 +1,7 @@
 """The catalog's events, as protobuf messages in their envelope."""
 
 from datetime import UTC, datetime
+from typing import Any
 from uuid import UUID
 
 from examples.catalog.protos.video.v1 import events_pb2 as v1
@@ -10,21 +11,23 @@ from postroad.message import Message
 
 TOPIC = "catalog.video.events"
 
-created = event("video.created", topic=TOPIC, aggregate="video", key="video_id", envelope=v1.Event)
-created(v1.VideoCreated)
-event("video.deleted", topic=TOPIC, aggregate="video", key="video_id", envelope=v1.Event)(v1.VideoDeleted)
-event("video.created", topic=TOPIC, aggregate="video", key="video_id", schema_version=2, envelope=v2.Event)(
-    v2.VideoCreatedV2
-)
-# A file's own events, without an envelope.
-event("video.updated", topic=TOPIC, aggregate="video", key="video_id")(v1.VideoUpdated)
 
+def declare() -> None:
+    """Anew for each test that needs it: others of this process may read these events as classes of their own."""
+    here: dict[str, Any] = {"topic": TOPIC, "aggregate": "video", "key": "video_id"}
+    event("video.created", **here, envelope=v1.Event)(v1.VideoCreated)
+    event("video.created", **here, envelope=v2.Event, schema_version=2)(v2.VideoCreatedV2)
+    event("video.deleted", **here, envelope=v1.Event)(v1.VideoDeleted)
+    event("video.updated", **here)(v1.VideoUpdated)  # without an envelope
+
+
+declare()
 CREATED, CREATED_V2 = event_type_of(v1.VideoCreated), event_type_of(v2.VideoCreatedV2)
 UPDATED, DELETED = event_type_of(v1.VideoUpdated), event_type_of(v1.VideoDeleted)
 
 
-def message(kind: EventType, payload: bytes, **changes: object) -> Message:
-    values: dict[str, object] = {
+def message(kind: EventType, payload: bytes, **changes: Any) -> Message:
+    values: dict[str, Any] = {
         "id": UUID(int=7),
         "type": kind.name,
         "topic": kind.topic,
@@ -36,4 +39,4 @@ def message(kind: EventType, payload: bytes, **changes: object) -> Message:
         "schema_version": kind.schema_version,
         "content_type": "application/x-protobuf",
     }
-    return Message(**values | changes)  # type: ignore[arg-type]
+    return Message(**values | changes)

@@ -5,6 +5,9 @@ from uuid import UUID
 
 import msgspec
 import pytest
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.struct_pb2 import Struct
 from google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import given
@@ -15,9 +18,10 @@ from postroad.codec import Upcasters
 from postroad.codec.envelope import unwrap, wrap
 from postroad.codec.late_version import ROOM, with_version, without_version
 from postroad.codec.protobuf import encode
-from postroad.errors import ConfigurationError, UnreadableMessage
+from postroad.errors import ConfigurationError, InvalidPayload, PoisonError, UnreadableMessage
+from postroad.events import EventType
 from postroad.message import Message
-from tests.support.catalog import CREATED, DELETED, TOPIC, message, v1, v2
+from tests.support.catalog import CREATED, DELETED, TOPIC, UPDATED, message, v1, v2
 
 
 def bare(**changes: object) -> Message:
@@ -69,7 +73,7 @@ def test_an_event_without_any_field_set_is_there_all_the_same() -> None:
     [
         ({"id": UUID(int=8)}, "event_id"),
         ({"aggregate_id": "v-2"}, "aggregate_id"),
-        ({"version": 4}, "version is 3 in the envelope, but 4 in the attributes"),
+        ({"version": 4}, "version is 3 in the envelope, but '4' in the attributes"),
         ({"occurred_at": bare().occurred_at + timedelta(seconds=1)}, "occurred_at"),
     ],
 )
@@ -84,6 +88,52 @@ def test_attributes_to_the_second_are_no_contradiction() -> None:
     assert unwrap(msgspec.structs.replace(wire, occurred_at=wire.occurred_at.replace(microsecond=0)), CREATED)
 
 
+@pytest.mark.parametrize("text", ["00000000-0000-0000-0000-00000000ABCD", f"{'0' * 22}1AYD"])
+def test_an_id_in_capitals_or_as_a_ulid_is_no_contradiction(text: str) -> None:
+    wire = wrap(bare(id=UUID(int=0xABCD)), CREATED)
+    told = v1.Event.FromString(wire.payload)
+    told.event_id = text
+    assert unwrap(msgspec.structs.replace(wire, payload=told.SerializeToString()), CREATED)
+
+
+def test_an_event_that_is_too_deep_for_its_envelope_alone_is_refused_at_write() -> None:
+    event, envelope = nodes()
+    kind = EventType("node.made", "a.b.events", "node", None, 1, None, event, envelope)
+    for depth, fits in ((99, True), (100, False)):
+        made = inner = event()
+        for _ in range(depth):
+            inner = inner.next
+        inner.SetInParent()
+        data = encode(made, kind)  # by itself it can be read
+        if fits:
+            assert Upcasters().read(wrap(message(kind, data), kind), kind) == made
+        else:
+            with pytest.raises(InvalidPayload, match="too deeply to be read in its envelope"):
+                wrap(message(kind, data), kind)
+
+
+def nodes() -> tuple[type, type]:
+    """A message that contains itself, and its envelope."""
+    file = FileDescriptorProto(name="tests/nodes.proto", package="tests", syntax="proto3")
+    file.dependency.append("google/protobuf/timestamp.proto")
+    file.message_type.add(name="Node").field.add(name="next", number=1, type=11, label=1, type_name=".tests.Node")
+    envelope = file.message_type.add(name="Envelope")
+    v1.Event.DESCRIPTOR.CopyToProto(envelope)
+    del envelope.field[6:], envelope.oneof_decl[:]
+    envelope.name = "Envelope"
+    envelope.field[1].type = FieldDescriptorProto.TYPE_STRING
+    envelope.field[1].ClearField("type_name")
+    envelope.field.add(name="node", number=10, type=11, label=1, type_name=".tests.Node")
+    pool = DescriptorPool()
+    timestamp = FileDescriptorProto()
+    Timestamp.DESCRIPTOR.file.CopyToProto(timestamp)
+    pool.Add(timestamp)
+    pool.Add(file)
+    found = (pool.FindMessageTypeByName(f"tests.{name}") for name in ("Node", "Envelope"))
+    event, wrapper = map(GetMessageClass, found)
+    return event, wrapper
+
+
 def test_another_events_envelope_is_refused() -> None:
     wire = wrap(message(DELETED, b""), DELETED)
     with pytest.raises(UnreadableMessage, match="field created of the envelope is not set"):
@@ -93,6 +143,18 @@ def test_another_events_envelope_is_refused() -> None:
 def test_what_is_no_envelope_is_refused() -> None:
     with pytest.raises(UnreadableMessage, match="cannot be read"):
         unwrap(message(CREATED, b"\xff"), CREATED)
+
+
+@given(payload=st.binary(max_size=40), damage=st.integers(0, 200), byte=st.integers(0, 255))
+def test_whatever_the_payload_is_it_is_an_event_or_poison(payload: bytes, damage: int, byte: int) -> None:
+    whole = bytearray(wrap(bare(), CREATED).payload)
+    whole[damage % len(whole)] = byte
+    for data in (payload, bytes(whole), bytes(whole[:damage])):
+        for kind in (CREATED, UPDATED):
+            try:
+                Upcasters().read(message(kind, data), kind)
+            except PoisonError:
+                pass
 
 
 # -- the version that comes later --------------------------------------------------------------------------

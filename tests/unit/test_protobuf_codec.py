@@ -11,11 +11,18 @@ from google.protobuf.struct_pb2 import Struct
 
 from examples.catalog.protos.video.v1 import events_pb2 as v1
 from postroad import event
+from postroad.cli.payload import read_event
 from postroad.codec import Upcasters
+from postroad.codec.envelope import wrap
 from postroad.codec.protobuf import decode, encode
-from postroad.errors import ConfigurationError, InvalidPayload, UnknownVersion, UnreadableMessage
+from postroad.errors import ConfigurationError, InvalidPayload, UnknownVersion, UnreadableMessage, WriteRefused
 from postroad.events import EventType, event_type_of, field_names
-from tests.support.catalog import CREATED, CREATED_V2, UPDATED, message, v2
+from tests.support.catalog import CREATED, CREATED_V2, UPDATED, declare, message, v2
+
+
+@pytest.fixture(autouse=True)
+def declared_here() -> None:
+    declare()
 
 
 def full() -> v1.VideoCreated:
@@ -158,8 +165,6 @@ def steps() -> Upcasters:
 
 
 def sent_v1() -> bytes:
-    from postroad.codec.envelope import wrap
-
     return wrap(message(CREATED, encode(full(), CREATED)), CREATED).payload
 
 
@@ -169,6 +174,14 @@ def test_an_old_version_is_lifted_through_its_own_class() -> None:
     assert isinstance(lifted, v2.VideoCreatedV2)
     assert (lifted.title, lifted.language, lifted.tags, lifted.version) == ("Ein Film", "und", ["ready"], 3)
     assert lifted.HasField("description")
+
+
+@pytest.mark.parametrize("seconds", [2**62, -(2**62)])
+def test_what_cannot_be_lifted_is_poison_and_stops_nobody(seconds: int) -> None:
+    event = full()
+    event.published_at.seconds = seconds  # as a careless producer may write it
+    with pytest.raises(UnreadableMessage, match="has no form in JSON"):
+        steps().read(message(CREATED, wrap(message(CREATED, event.SerializeToString()), CREATED).payload), CREATED_V2)
 
 
 def test_what_upcasters_made_must_be_a_message() -> None:
@@ -191,6 +204,23 @@ def test_an_old_version_whose_class_is_not_declared_cannot_be_lifted() -> None:
     kind = EventType("video.lost", "catalog.video.events", "video", None, 2, None, v1.VideoDeleted)
     with pytest.raises(UnknownVersion, match="its class is not declared here"):
         upcasters.read(message(kind, b"", schema_version=1), kind)
+
+
+# -- typed by hand -----------------------------------------------------------------------------------------
+
+
+def test_an_event_can_be_typed_as_protobufs_json() -> None:
+    typed = read_event('{"video_id": "v-1", "durationMicros": "5", "published_at": "2025-10-24T10:30:00Z"}', CREATED)
+    assert isinstance(typed, v1.VideoCreated)
+    assert (typed.video_id, typed.duration_micros.value, typed.published_at.seconds) == ("v-1", 5, 1_761_301_800)
+
+
+@pytest.mark.parametrize(
+    "text", ['{"vidio_id": "v-1"}', '{"version": "x"}', "[]", "5", '"x"', "null", "{", '{"title": 5}']
+)
+def test_what_was_typed_wrongly_is_refused(text: str) -> None:
+    with pytest.raises(WriteRefused, match="Nothing was stored"):
+        read_event(text, CREATED)
 
 
 def test_protobuf_is_imported_by_nobody_who_does_not_use_it() -> None:

@@ -119,9 +119,9 @@ def test_a_subscription_of_the_environment_may_have_another_name_in_the_file(agr
 
 
 def test_pubsubs_variables_do_not_turn_another_broker_off() -> None:
-    everywhere = {"GCP_PROJECT_ID": "some-project", "PUBSUB_EMULATOR_HOST": "localhost:8085"}
-    assert made({"broker_url": "embedded:x.db"}, everywhere)["broker_url"] == "embedded:x.db"
-    assert made({"rabbitmq": {}}, everywhere)["broker_url"].startswith("amqp://")
+    everywhere = {"GCP_PROJECT_ID": "some-project", "PUBSUB_SUB_A": "catalog.video.events.catalog-reader"}
+    for settings in ({"broker_url": "embedded:x.db"}, {"rabbitmq": {"publisher": {"batch_size": 5}}}):
+        assert made(settings, everywhere) == made(settings)
 
 
 @pytest.mark.spec("P15")

@@ -11,7 +11,7 @@ from postroad.cli.which import needs_app
 from postroad.codec.compat import Break
 from postroad.codec.compat import check as find_breaks
 from postroad.codec.export import export as exported
-from postroad.errors import ConfigurationError
+from postroad.errors import ConfigurationError, OperationRefused
 
 _PLACE = click.Path(exists=True, path_type=Path)
 _json_option = click.option("--json", "as_json", is_flag=True, help="Machine-readable output with stable keys.")
@@ -54,7 +54,9 @@ def check(old: Path, new: Path, includes: tuple[Path, ...], as_json: bool) -> No
         raise click.UsageError(str(error)) from None
     _tell(Output(as_json), breaks)
     if breaks:
-        raise click.exceptions.Exit(1)
+        raise OperationRefused(
+            f"{times(len(breaks), 'breaking change')}: NEW may not follow OLD. Add a schema version instead."
+        )
 
 
 def _tell(out: Output, breaks: list[Break]) -> None:
@@ -66,7 +68,6 @@ def _tell(out: Output, breaks: list[Break]) -> None:
         out.data({"compatible": not breaks, "breaks": told})
     elif breaks:
         out.table(("file", "message", "rule", "what"), [(one.file, one.message, one.rule, one.text) for one in breaks])
-        out.say(f"{times(len(breaks), 'breaking change')}. Add a new schema version instead.", "bold red")
     else:
         out.say("compatible", "green")
 

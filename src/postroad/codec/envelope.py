@@ -3,6 +3,7 @@
 from datetime import UTC
 from functools import cache
 from typing import Any, Final
+from uuid import UUID
 
 import msgspec
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -10,9 +11,9 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 from google.protobuf.message import DecodeError
 
 from postroad.codec.late_version import without_version
-from postroad.errors import ConfigurationError, UnreadableMessage
+from postroad.errors import ConfigurationError, InvalidPayload, UnreadableMessage
 from postroad.events import EventType, is_protobuf
-from postroad.message import Message
+from postroad.message import Message, parse_id
 
 _TEXTS: Final = ("event_id", "aggregate_id", "aggregate_type")
 _INTEGERS: Final = (FieldDescriptor.TYPE_INT64, FieldDescriptor.TYPE_UINT64)
@@ -45,15 +46,19 @@ def wrap(message: Message, event_type: EventType) -> Message:
     envelope.event_id, envelope.event_type = str(message.id), _type_value(event_type)
     envelope.aggregate_id, envelope.aggregate_type = message.aggregate_id, message.aggregate_type
     envelope.occurred_at.FromDatetime(message.occurred_at.astimezone(UTC))
-    member = getattr(envelope, _member(event_type))
-    member.SetInParent()  # an event without any field set is there, too
-    member.MergeFromString(message.payload)
+    # Also of no bytes at all: an event without any field set is there, too.
+    getattr(envelope, _member(event_type)).MergeFromString(message.payload)
     content_type = message.content_type
     if message.version is None:
         content_type = without_version(content_type, _descriptor(event_type).fields_by_name["version"].number)
     else:
         envelope.version = message.version
     payload = envelope.SerializeToString(deterministic=True)
+    try:
+        envelope.FromString(payload)
+    except DecodeError:
+        # As deep as can be read, the event would be one level too deep here.
+        raise InvalidPayload(message.type, "payload", "is nested too deeply to be read in its envelope") from None
     return msgspec.structs.replace(message, payload=payload, content_type=content_type)
 
 
@@ -73,16 +78,24 @@ def unwrap(message: Message, event_type: EventType) -> bytes:
 
 def _check_identity(message: Message, envelope: Any) -> None:
     """Two identities in one message: whoever believes the other one would handle it twice, or not at all."""
-    told = {"event_id": str(message.id), "aggregate_id": message.aggregate_id, "version": message.version or 0}
+    told = {"event_id": message.id, "aggregate_id": message.aggregate_id, "version": message.version or 0}
     for name, expected in told.items():
         found = getattr(envelope, name)
-        if found != expected:
+        if (_id(found) if name == "event_id" else found) != expected:
             raise UnreadableMessage(
-                f"{message.type}: {name} is {found!r} in the envelope, but {expected!r} in the attributes"
+                f"{message.type}: {name} is {found!r} in the envelope, but {str(expected)!r} in the attributes"
             )
     # Attributes may be written to the second.
     if abs(_seconds(envelope.occurred_at) - message.occurred_at.timestamp()) >= 1:
         raise UnreadableMessage(f"{message.type}: occurred_at is another time in the envelope than in the attributes")
+
+
+def _id(text: str) -> UUID | None:
+    """However it is written: a ULID and a UUID in capitals are the same id."""
+    try:
+        return parse_id(text)
+    except ValueError:
+        return None
 
 
 def _seconds(timestamp: Any) -> float:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from google.protobuf.json_format import MessageToDict, ParseDict
+from google.protobuf.json_format import MessageToDict, ParseDict, SerializeToJsonError
 from google.protobuf.json_format import ParseError as JsonParseError
 from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as Protobuf
@@ -47,15 +47,22 @@ def decode(data: bytes, event_type: EventType) -> Protobuf:
 
 
 def plain(data: bytes, event_type: EventType) -> dict[str, Any]:
-    """As protobuf's JSON has it, with the names of the .proto file."""
-    return MessageToDict(decode(data, event_type), preserving_proto_field_name=True)
+    """As protobuf's JSON has it, with the names of the .proto file. Raises UnreadableMessage."""
+    event = decode(data, event_type)
+    try:
+        return MessageToDict(event, preserving_proto_field_name=True)
+    except (SerializeToJsonError, TypeError, ValueError, RecursionError) as error:
+        # Such as a time in the year 10000, which is no JSON although it is protobuf.
+        raise UnreadableMessage(f"{_told(event_type)}: has no form in JSON: {error}") from error
 
 
 def from_plain(fields: dict[str, Any], event_type: EventType) -> Protobuf:
     """The way back from `plain`. Raises UnreadableMessage."""
+    if not isinstance(fields, dict):
+        raise UnreadableMessage(f"{_told(event_type)}: is a {type(fields).__name__}, not an object with its fields")
     try:
         event: Protobuf = ParseDict(fields, _class(event_type)())
-    except (JsonParseError, TypeError, ValueError, RecursionError) as error:
+    except (JsonParseError, AttributeError, TypeError, ValueError, RecursionError) as error:
         raise UnreadableMessage(f"{_told(event_type)}: its fields make no such message: {error}") from error
     return event
 

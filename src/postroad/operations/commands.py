@@ -9,7 +9,7 @@ from uuid import UUID
 from postroad.commands.record import CommandRecord, CommandStatus, record_of
 from postroad.errors import OperationRefused
 from postroad.operations import audit
-from postroad.operations.outbox import readable
+from postroad.operations.readable import readable
 from postroad.stores.base import Store
 
 COMMAND_STATES: Final = tuple(status.value for status in CommandStatus)

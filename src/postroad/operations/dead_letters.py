@@ -10,7 +10,7 @@ from postroad.brokers.base import Broker, DeadLetter
 from postroad.errors import OperationRefused
 from postroad.message import ordering_key, parse_id
 from postroad.operations import audit
-from postroad.operations.outbox import readable
+from postroad.operations.readable import readable
 from postroad.stores.base import Store
 
 _PAGE: Final = 200
@@ -133,5 +133,16 @@ def _plain(letter: DeadLetter) -> DeadEvent:
         attempts=letter.attempts,
         died_at=letter.died_at,
         attributes=dict(attributes),
-        payload=readable(letter.data, attributes.get("content_type", "application/json")),
+        payload=readable(
+            letter.data,
+            attributes.get("content_type", "application/json"),
+            attributes.get("event_type", ""),
+            _version(attributes.get("schema_version", "")),
+        ),
     )
+
+
+def _version(text: str) -> int:
+    """What is dead may lack anything."""
+    number = text.removeprefix("v")
+    return int(number) if number.isascii() and number.isdecimal() and len(number) < 10 else 1

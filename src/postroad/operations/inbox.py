@@ -11,7 +11,7 @@ from postroad.inbox import Record, Status
 from postroad.inbox.record import unpack
 from postroad.inbox.records import Records
 from postroad.operations import audit
-from postroad.operations.outbox import readable
+from postroad.operations.readable import readable
 from postroad.stores.base import Store
 
 
@@ -137,4 +137,4 @@ def _message(record: Record) -> tuple[dict[str, str] | None, Any]:
     except UnreadableMessage:
         # Stored by another release; the bytes are still worth showing.
         return {}, record.message
-    return message.attributes(), readable(message.payload, message.content_type)
+    return message.attributes(), readable(message.payload, message.content_type, message.type, message.schema_version)

@@ -10,9 +10,11 @@ import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from postroad.errors import OperationRefused
-from postroad.message import OPTIONAL_ATTRIBUTES, Message, ordering_key
+from postroad.message import Message, ordering_key
 from postroad.operations import audit
+from postroad.operations.readable import readable
 from postroad.stores.base import Store
+from postroad.stores.rows import message_of
 from postroad.stores.tables import OutboxTable
 
 STATES: Final = ("NEW", "RETRY", "FAILED", "SENT", "SKIPPED")
@@ -249,34 +251,8 @@ async def outbox_message(store: Store, outboxes: Sequence[OutboxTable], id: UUID
         for outbox in outboxes:
             found = await store.execute(connection, "outbox_find", outbox=outbox, event_id=_id_in(outbox, id))
             if found.rows:
-                return _message(store, outbox, id, found.rows[0])
+                return message_of(found.rows[0], found.rows[0].payload, store, outbox)
     raise _unknown(id)
-
-
-def _message(store: Store, outbox: OutboxTable, id: UUID, row: Any) -> Message:
-    extras = msgspec.json.decode(row.attributes) if row.attributes else {}
-    return Message(
-        id=id,
-        type=row.event_type,
-        topic=row.topic or outbox.topic,
-        aggregate_type=row.aggregate_type,
-        aggregate_id=str(row.aggregate_id),
-        version=row.version,
-        occurred_at=store.time_out(row.occurred_at),  # type: ignore[arg-type]
-        payload=_bytes(row.payload),
-        schema_version=row.schema_version or 1,
-        content_type=row.content_type or "application/json",
-        tenant=row.tenant_id or "",
-        headers=extras.get("headers", {}),
-        correlation_id=row.correlation_id,
-        causation_id=row.causation_id,
-        deliver_at=store.time_out(row.deliver_at),
-        **{name: extras[name] for name in OPTIONAL_ATTRIBUTES if name in extras},
-    )
-
-
-def _bytes(payload: Any) -> bytes:
-    return payload.encode() if isinstance(payload, str) else bytes(payload)
 
 
 async def is_stored(store: Store, connection: AsyncConnection, outboxes: Sequence[OutboxTable], id: EventId) -> bool:
@@ -390,6 +366,7 @@ def event_of(store: Store, outbox: OutboxTable, row: Any) -> OutboxEvent:
 
 def _detail(store: Store, outbox: OutboxTable, row: Any, history: Sequence[audit.Act]) -> OutboxDetail:
     content_type = row.content_type or "application/json"
+    payload = row.payload.encode() if isinstance(row.payload, str) else bytes(row.payload)
     return OutboxDetail(
         event=event_of(store, outbox, row),
         aggregate_type=row.aggregate_type,
@@ -403,16 +380,6 @@ def _detail(store: Store, outbox: OutboxTable, row: Any, history: Sequence[audit
         attributes=msgspec.json.decode(row.attributes) if row.attributes else {},
         created_at=store.time_out(row.created_at),
         deliver_at=store.time_out(row.deliver_at),
-        payload=readable(_bytes(row.payload), content_type),
+        payload=readable(payload, content_type, row.event_type, row.schema_version or 1),
         history=history,
     )
-
-
-def readable(payload: bytes, content_type: str) -> Any:
-    """A payload as a person can read it; bytes where that is not possible."""
-    if "json" in content_type:
-        try:
-            return msgspec.json.decode(payload)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            pass
-    return payload
