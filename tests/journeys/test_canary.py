@@ -14,6 +14,7 @@ from postroad.stores.tables import OutboxTable
 from postroad.telemetry.canary import TYPE, CanaryWriter
 from postroad.telemetry.telemetry import Telemetry
 from postroad.testing import VirtualClock
+from tests.support.outbox import until
 from tests.support.telemetry import TOPIC, Weighed, count_sql, eventually, fresh, run_sql, weigh
 
 OUTBOX = "SELECT COUNT(*) FROM postroad_outbox WHERE event_type = 'postroad.canary'"
@@ -56,9 +57,7 @@ async def went_the_whole_way(database_url: str, broker: str) -> None:
                 await eventually(
                     telemetry, lambda told, group=group: told("canary_age_seconds", group=group) is not None
                 )
-            async with asyncio.timeout(60):
-                while not all(subscriber.canaries for subscriber in runner.subscribers):
-                    await asyncio.sleep(0.01)
+            await until(lambda: all(subscriber.canaries for subscriber in runner.subscribers))
             told = await fresh(telemetry)
             age = told("canary_age_seconds", topic=TOPIC, group="scales", source="post")
             assert age is not None

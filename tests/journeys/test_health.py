@@ -72,15 +72,13 @@ async def test_it_is_ready_once_it_runs_and_not_before_or_while_it_stops(road: P
         await road.migrate()
         stop = asyncio.Event()
         running = asyncio.create_task(road.runner().run(stop))
-        async with asyncio.timeout(60):
-            while (await asked(port, "/readyz"))[0] != 200:
-                await asyncio.sleep(0.01)
+        await until(lambda: road.runners)
+        assert await asked(port, "/readyz") == (200, "ok\n")
         await weigh(road, Weighed("7"))
         await holding.wait()
         stop.set()
-        async with asyncio.timeout(60):
-            while await asked(port, "/readyz") != (503, "stopping\n"):
-                await asyncio.sleep(0.01)
+        await until(lambda: any(runner.stopping for runner in road.runners))
+        assert await asked(port, "/readyz") == (503, "stopping\n")
         assert (await asked(port, "/livez"))[0] == 200
         go_on.set()
         await running
