@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from postroad.errors import MissingExtra
 from postroad.telemetry import Meter
 from postroad.telemetry.exposition import exposition
-from postroad.telemetry.meter import MOST_SERIES, OVERFLOW
+from postroad.telemetry.meter import MOST_SERIES, OVERFLOW, RecentAverage
 
 
 def samples(*meters: Meter) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -76,3 +76,17 @@ def test_without_prometheus_library_the_error_names_the_extra(monkeypatch: pytes
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(MissingExtra, match=r"pip install 'postroad\[metrics\]'"):
         exposition([Meter()])
+
+
+@pytest.mark.spec("G10")
+def test_an_average_is_of_the_last_minutes_only() -> None:
+    meter, average = Meter(), RecentAverage("outbox_publish_latency", seconds=300)
+    assert average.read(meter, 0) == 0
+    meter.observe("outbox_publish_latency", [8.0, 4.0], "a")
+    assert average.read(meter, 10) == 6
+    meter.observe("outbox_publish_latency", [0.0], "b")
+    assert average.read(meter, 200) == 4
+    assert average.read(meter, 310) == 0
+    assert average.read(meter, 600) == 0
+    meter.observe("outbox_publish_latency", [7.0], "a")
+    assert average.read(meter, 610) == 7
