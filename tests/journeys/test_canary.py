@@ -9,7 +9,7 @@ import pytest
 
 from postroad import Canary, Postroad, RelayOptions
 from postroad.errors import ConfigurationError, InvalidName
-from postroad.operations import dead_page, topics_of
+from postroad.operations import Tail, dead_page, topics_of
 from postroad.stores.tables import OutboxTable
 from postroad.telemetry.canary import TYPE, CanaryWriter
 from postroad.telemetry.telemetry import Telemetry
@@ -151,6 +151,17 @@ async def test_an_outbox_in_two_tables_is_cleared_of_them_too(database_url: str,
         await writer.run_once()
         assert await count_sql(road, "SELECT COUNT(*) FROM facts") == 1
         assert await count_sql(road, "SELECT COUNT(*) FROM facts_delivery") == 1
+
+
+async def test_who_follows_the_events_is_not_shown_canaries(quiet: Postroad) -> None:
+    tail = Tail(quiet.store, quiet.outboxes)
+    await tail.look()
+    await CanaryWriter(quiet, Canary((TOPIC,))).run_once()
+    await weigh(quiet, Weighed("7"))
+    await quiet.broker.apply(quiet.topology)
+    (relay,) = quiet.runner(groups=()).relays
+    assert await relay.run_once() == 2
+    assert [event.type for event in await tail.look()] == ["parcel.weighed"]
 
 
 async def test_a_process_without_a_relay_writes_none(quiet: Postroad) -> None:

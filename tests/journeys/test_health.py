@@ -209,10 +209,11 @@ async def said(port: int, *parts: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("noise", [b"", b"\x00\xff\r\n\r\n", b"GET", b"GET /livez HTTP/1.1\r\n", b"x" * 100_000])
-async def test_noise_harms_nobody(noise: bytes, road: Postroad) -> None:
+async def test_noise_harms_nobody(noise: bytes, road: Postroad, caplog: pytest.LogCaptureFixture) -> None:
     async with Telemetry(road).serve("127.0.0.1", 0) as port:
         assert b"200 OK" not in await said(port, noise)
         assert (await asked(port, "/livez"))[0] == 200
+    assert "exception" not in caplog.text
 
 
 async def test_a_port_that_is_taken_is_told(road: Postroad) -> None:

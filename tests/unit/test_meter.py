@@ -59,6 +59,15 @@ def test_a_name_that_is_not_in_the_table_or_has_other_labels_is_refused() -> Non
         Meter().add("outbox_publish_success_total", 1, "shop", "order.events")
 
 
+def test_a_series_that_two_measure_is_told_once_by_who_sees_more() -> None:
+    near, far = Meter(), Meter()
+    near.set("projection_version_lag", 12, "receipts")
+    far.set("projection_version_lag", 1, "receipts")
+    page = exposition([near, far]).decode()
+    assert page.count('projection_version_lag{group="receipts"}') == 1
+    assert samples(near, far)["projection_version_lag", (("group", "receipts"),)] == 12
+
+
 def test_nobodys_data_can_forge_a_line() -> None:
     meter = Meter()
     meter.set("events_by_type", 1, 'x"}\nup 0\n')
