@@ -17,6 +17,7 @@ NUMBERS = {
     "sqlite": "(WITH RECURSIVE c(n) AS (SELECT {first} UNION ALL SELECT n + 1 FROM c WHERE n < {last})"
     " SELECT n FROM c) s",
 }
+MOST = 100
 NEW_ID = {
     "postgresql": "CAST(md5('{key}' || n) AS uuid)",
     "mysql": "UNHEX(MD5(CONCAT('{key}', n)))",
@@ -44,12 +45,18 @@ async def backlog(office: Office, key: str, first: int, last: int, state: str = 
 
 
 async def cost_of_a_look(office: Office) -> int:
-    """Of `read_due` over all shards: buffers on PostgreSQL, rows on MariaDB, machine steps on SQLite."""
+    """Of `read_due` over all shards."""
+    return await cost(
+        office, "read_due", shards=list(range(SHARDS)), after=[""] * SHARDS, depth=4, most=1_000, inline=16_000
+    )
+
+
+async def cost(office: Office, statement: str, **asked: Any) -> int:
+    """Buffers on PostgreSQL, rows on MariaDB, machine steps on SQLite."""
     measure = {"postgresql": buffers, "mysql": rows_read, "sqlite": steps}[office.store.dialect]
-    asked = {"shards": list(range(SHARDS)), "after": [""] * SHARDS, "depth": 4, "most": 1_000, "inline": 16_000}
     values = {name: office.store.adapt(value) for name, value in asked.items()}
     # The first look after many rows were deleted steps over their remains once, and marks them for those after it.
-    return min([await measure(office, office.store.sql("read_due", office.table), values) for _ in range(3)])
+    return min([await measure(office, office.store.sql(statement, office.table), values) for _ in range(3)])
 
 
 async def buffers(office: Office, sql: str, values: dict[str, Any]) -> int:
@@ -113,4 +120,27 @@ async def test_a_run_is_bounded_by_the_batch(office: Office) -> None:
     relay = office.relay(batch=100)
     assert await relay.run_once() == 100
     assert [message.version for message in office.broker.sent] == list(range(1, 101))
+    await office.run("DELETE FROM {delivery}")
+
+
+async def cost_of_a_scrape(office: Office) -> int:
+    """Of all that metrics ask of the outbox."""
+    counting = await cost(office, "outbox_unsent_count", most=MOST)
+    return counting + await cost(office, "outbox_sent_count", seconds=3_600.0, most=MOST)
+
+
+@pytest.mark.spec("P16")
+@pytest.mark.parametrize("layout", [None, APPEND_ONLY], ids=["in_row", "append_only"])
+async def test_metrics_cost_no_more_because_a_table_or_a_backlog_has_grown(
+    office: Office, layout: OutboxTable | None
+) -> None:
+    if layout:
+        office = Office(office.store, layout)
+    await backlog(office, "waiting", 1, 150)
+    await backlog(office, "sent", 1, 150, "SENT")
+    short = await cost_of_a_scrape(office)
+    await backlog(office, "waiting", 151, 8_000)
+    await backlog(office, "sent", 151, 8_000, "SENT")
+    # With two tables, a database may look up the fact of each row that is counted, in an index of three levels.
+    assert await cost_of_a_scrape(office) < 2.2 * short + (3 * MOST + 20 if layout else 20)
     await office.run("DELETE FROM {delivery}")

@@ -54,9 +54,10 @@ class Scrape:
 async def eventually(telemetry: Telemetry, holds: Callable[[Scrape], bool]) -> Scrape:
     """For what gives no signal; a minute is never reached."""
     async with asyncio.timeout(60):
-        while not holds(told := await fresh(telemetry)):
+        while True:
+            if holds(told := await fresh(telemetry)):
+                return told
             await asyncio.sleep(0.01)
-        return told
 
 
 async def run_sql(road: Postroad, sql: str) -> None:

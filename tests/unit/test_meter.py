@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from postroad.errors import MissingExtra
 from postroad.telemetry import Meter
 from postroad.telemetry.exposition import exposition
-from postroad.telemetry.meter import MOST_SERIES, OVERFLOW
+from postroad.telemetry.meter import MOST_SERIES, OVERFLOW, RecentAverage
 
 
 def samples(*meters: Meter) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -59,6 +59,15 @@ def test_a_name_that_is_not_in_the_table_or_has_other_labels_is_refused() -> Non
         Meter().add("outbox_publish_success_total", 1, "shop", "order.events")
 
 
+def test_a_series_that_two_measure_is_told_once_by_who_sees_more() -> None:
+    near, far = Meter(), Meter()
+    near.set("projection_version_lag", 12, "receipts")
+    far.set("projection_version_lag", 1, "receipts")
+    page = exposition([near, far]).decode()
+    assert page.count('projection_version_lag{group="receipts"}') == 1
+    assert samples(near, far)["projection_version_lag", (("group", "receipts"),)] == 12
+
+
 def test_nobodys_data_can_forge_a_line() -> None:
     meter = Meter()
     meter.set("events_by_type", 1, 'x"}\nup 0\n')
@@ -76,3 +85,17 @@ def test_without_prometheus_library_the_error_names_the_extra(monkeypatch: pytes
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(MissingExtra, match=r"pip install 'postroad\[metrics\]'"):
         exposition([Meter()])
+
+
+@pytest.mark.spec("G10")
+def test_an_average_is_of_the_last_minutes_only() -> None:
+    meter, average = Meter(), RecentAverage("outbox_publish_latency", seconds=300)
+    assert average.read(meter, 0) == 0
+    meter.observe("outbox_publish_latency", [8.0, 4.0], "a")
+    assert average.read(meter, 10) == 6
+    meter.observe("outbox_publish_latency", [0.0], "b")
+    assert average.read(meter, 200) == 4
+    assert average.read(meter, 310) == 0
+    assert average.read(meter, 600) == 0
+    meter.observe("outbox_publish_latency", [7.0], "a")
+    assert average.read(meter, 610) == 7

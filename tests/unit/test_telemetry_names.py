@@ -117,7 +117,7 @@ def test_the_page_lists_every_metric_log_field_and_span() -> None:
         assert f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} |" in page
     for name, meaning in LOG_FIELDS.items() | SPANS.items():
         assert f"| `{name}` | {meaning} |" in page
-    assert {name for name in re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)} == {*METRICS, *LOG_FIELDS, *SPANS}
+    assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == {*METRICS, *LOG_FIELDS, *SPANS}
 
 
 def test_every_alert_has_a_page_and_every_page_an_alert() -> None:

@@ -9,6 +9,7 @@ from uuid import UUID
 from postroad.operations.outbox import EventId, OutboxEvent, event_of
 from postroad.stores.base import Result, Store
 from postroad.stores.tables import OutboxTable
+from postroad.telemetry.canary import is_canary
 
 _AT_ONCE: Final = 1_000
 _WINDOW: Final = 10.0
@@ -34,7 +35,7 @@ class Tail:
         for outbox in self._outboxes:
             for row in await self._rows(outbox):
                 event = event_of(self._store, outbox, row)
-                if event.id not in self._seen:
+                if event.id not in self._seen and not is_canary(event.type):
                     self._seen[event.id] = None
                     found.append(event)
         while len(self._seen) > _REMEMBERED:

@@ -85,9 +85,8 @@ class CanaryWriter:
         )
 
     def _is_old(self, row: Any) -> bool:
-        sent = self._road.store.time_out(row.published_at)
-        limit = self._road.clock.now() - timedelta(seconds=_KEPT)
-        return row.state in _SETTLED and sent is not None and sent < limit
+        settled_at = self._road.store.time_out(row.published_at)
+        return settled_at is not None and settled_at < self._road.clock.now() - timedelta(seconds=_KEPT)
 
     async def _forget(self, connection: "AsyncConnection", table: OutboxTable, rows: list[Any]) -> None:
         ids = [id_text(row.event_id) for row in rows]

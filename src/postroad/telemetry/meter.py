@@ -1,6 +1,7 @@
 """Counting: cheap enough for the hot paths, without a library. What is counted is served by `exposition`."""
 
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from threading import Lock
@@ -68,6 +69,24 @@ class Meter:
 
     def distributions(self, name: str) -> Iterator[tuple[Labels, Distribution]]:
         yield from list(self._distributions.get(name, {}).items())
+
+
+class RecentAverage:
+    """Of what one histogram took in the last minutes, in all its series."""
+
+    def __init__(self, name: str, seconds: float = 300.0) -> None:
+        self._name, self._seconds = name, seconds
+        self._looks: deque[tuple[float, int, float]] = deque()
+
+    def read(self, meter: Meter, now: float) -> float:
+        found = [one for _, one in meter.distributions(self._name)]
+        self._looks.append((now, sum(sum(one.counts) for one in found), sum(one.total for one in found)))
+        while len(self._looks) > 1 and self._looks[1][0] <= now - self._seconds:
+            self._looks.popleft()
+        # Before the first look there was nothing.
+        _, count, total = self._looks[0] if self._looks[0][0] <= now - self._seconds else (0.0, 0, 0.0)
+        taken = self._looks[-1][1] - count
+        return (self._looks[-1][2] - total) / taken if taken else 0.0
 
 
 def _bounded(name: str, series: dict[Labels, float] | dict[Labels, Distribution], labels: Labels) -> Labels:

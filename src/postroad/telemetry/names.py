@@ -85,7 +85,7 @@ _TABLE: Final = (
     Metric("events_per_hour", GAUGE, "events sent in the last hour; 10,000 means that many or more"),
     Metric("pending_outbox", GAUGE, "events not sent yet, of all outboxes"),
     Metric("failed_outbox", GAUGE, "events parked, of all outboxes"),
-    Metric("avg_publish_delay", GAUGE, "milliseconds from write to confirmation, of the last events sent"),
+    Metric("avg_publish_delay", GAUGE, "milliseconds from write to confirmation, of this process's last five minutes"),
     Metric("events_by_type", GAUGE, "events of each type that this process has sent", ("event_type",)),
     Metric("aggregate_version_gaps", GAUGE, "holes in the numbering of aggregates' events"),
     # -- what this process can reach

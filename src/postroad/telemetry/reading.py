@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from postroad.brokers.base import Watched
@@ -21,8 +21,7 @@ MOST_COUNTED: Final = 10_000
 PATIENCE: Final = 5.0
 _ALIVE: Final = 15.0
 _HOUR: Final = 3_600.0
-_RECENT: Final = 300.0
-_LAST_SENT: Final = 100
+_MOST_DEAD: Final = 100
 
 
 async def read_gauges(road: "Postroad") -> tuple[Meter, Sequence[str]]:
@@ -127,17 +126,6 @@ async def _read_outbox(road: "Postroad", gauges: Meter, outbox: "OutboxTable") -
     gauges.set("outbox_shards_without_owner", int(free), name)
     sent = (await store.read("outbox_sent_count", outbox, seconds=_HOUR, most=MOST_COUNTED)).rows[0].events
     gauges.add("events_per_hour", int(sent))
-    await _read_delay(road, gauges, outbox)
-
-
-async def _read_delay(road: "Postroad", gauges: Meter, outbox: "OutboxTable") -> None:
-    rows = (await road.store.read("outbox_last_sent", outbox, limit=_LAST_SENT)).rows
-    times = [(road.store.time_out(row.occurred_at), road.store.time_out(row.published_at)) for row in rows]
-    since = road.clock.now() - timedelta(seconds=_RECENT)
-    delays = [sent - written for written, sent in times if written and sent and sent >= since]
-    average = sum(delays, timedelta()).total_seconds() * 1000 / len(delays) if delays else 0.0
-    # Of several outboxes, the slowest.
-    gauges.set("avg_publish_delay", max(average, gauges.value("avg_publish_delay") or 0.0))
 
 
 async def _read_inbox(road: "Postroad", gauges: Meter, group: str) -> None:
@@ -160,7 +148,7 @@ async def _read_broker(road: "Postroad", gauges: Meter, subscribers: "Sequence[S
         if isinstance(road.broker, Watched):
             dead = await road.broker.dead_letter_count(topic)
         else:
-            dead = len(await road.broker.dead_letters(topic, limit=_LAST_SENT))
+            dead = len(await road.broker.dead_letters(topic, limit=_MOST_DEAD))
         gauges.set("dlq_message_count", dead, topic)
     if not subscribers:
         await road.broker.plan(road.topology)

@@ -11,7 +11,7 @@ from postroad.redact import one_line
 from postroad.stores import migrations
 from postroad.telemetry.exposition import CONTENT_TYPE, exposition
 from postroad.telemetry.http import Answer, serve
-from postroad.telemetry.meter import Meter
+from postroad.telemetry.meter import Meter, RecentAverage
 from postroad.telemetry.reading import read_gauges, stuck
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ class Telemetry:
         self._gauges: tuple[float, Meter] | None = None
         self._reading = asyncio.Lock()
         self._told: set[str] = set()
+        self._delay = RecentAverage("outbox_publish_latency")
 
     async def answer(self, path: str) -> Answer:
         match path:
@@ -78,6 +79,7 @@ class Telemetry:
             now = self._road.clock.monotonic()
             if self._gauges is None or now - self._gauges[0] >= _FRESH:
                 gauges, troubles = await read_gauges(self._road)
+                gauges.set("avg_publish_delay", 1000 * self._delay.read(self.meter, now))
                 self._tell(troubles)
                 self._gauges = now, gauges
             return self._gauges[1]

@@ -135,10 +135,8 @@ def _links(messages: Sequence[Message]) -> "list[Link]":
 
 
 def _context(message: Message) -> "Context":
-    from opentelemetry.context import Context
-
-    # From an empty one: whatever span happens to be open here has nothing to do with the event.
-    extracted: Context = _propagator().extract(_carried(message), context=Context())
+    # Without what travelled it is empty: whatever span happens to be open here has nothing to do with the event.
+    extracted: Context = _propagator().extract(_carried(message))
     return extracted
 
 

@@ -5,11 +5,6 @@ SELECT d.{delivery_event_id} AS event_id, d.{state} AS state, d.{published_at} A
  WHERE {o}.{aggregate_type} = :aggregate_type AND {o}.{aggregate_id} = :aggregate_id
  LIMIT 1000;
 
--- name: outbox_last_sent
-SELECT {o}.{occurred_at} AS occurred_at, d.{published_at} AS published_at
-  FROM {delivery} d {join_facts}
- WHERE d.{state} = 'SENT' ORDER BY d.{published_at} DESC LIMIT :limit;
-
 -- name: inbox_failed_count
 -- No more than so many are looked at: those that failed for good are kept, and may have become many.
 SELECT state, COUNT(*) AS records, MAX(retry_count) AS highest_retry_count
