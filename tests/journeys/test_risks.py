@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -21,6 +21,7 @@ from postroad.brokers.base import Subscription, Topology
 from postroad.errors import UnsupportedByBroker
 from postroad.operations.doctor import Level, examine
 from postroad.relay.leases import ShardLeases
+from postroad.runner import Runner
 from tests.support.components import ROOT, address
 from tests.support.rabbitmq import fresh_vhost
 
@@ -57,6 +58,7 @@ class Stage:
     topic: str
     handled: list[tuple[str, int]] = field(default_factory=list)
     disturb: Callable[[str, int], Any] = lambda video, version: None
+    runners: Sequence[Runner] = ()
 
     @property
     def deadline(self) -> float:
@@ -86,8 +88,9 @@ class Stage:
     async def processes(self, count: int = 1) -> AsyncIterator[Postroad]:
         async with AsyncExitStack() as stack:
             roads = [await stack.enter_async_context(self.road()) for _ in range(count)]
-            for road in roads:
-                await stack.enter_async_context(road.running())
+            self.runners = [road.runner() for road in roads]
+            for runner in self.runners:
+                await stack.enter_async_context(runner.started())
             yield roads[0]
 
     async def write(self, road: Postroad, *videos: str) -> None:
@@ -210,6 +213,8 @@ async def test_a_handler_that_takes_longer_than_the_deadline_is_not_interrupted_
         await road.drain()
         assert await stage.projected(road) == {"v1": 1}
     assert begun == ["v1"]
+    # Nor did it come to the other to be found a duplicate there.
+    assert [one.statistics.duplicates for runner in stage.runners for one in runner.subscribers] == [0, 0]
 
 
 async def test_a_poison_message_is_put_aside_told_and_given_back_after_the_cause_is_mended(stage: Stage) -> None:
