@@ -35,7 +35,7 @@ async def _until_renewed(url: str, message: Message, before: datetime | None) ->
         await store.aclose()
 
 
-@pytest.mark.spec("T6")
+@pytest.mark.spec("T6", "F15")
 async def test_a_handler_that_blocks_the_loop_keeps_its_lease(database_url: str, store_kind: str) -> None:
     async with bench(database_url) as b:
         message, renewed = placed(), []

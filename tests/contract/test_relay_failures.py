@@ -38,7 +38,7 @@ async def waits(office: Office) -> float:
     return (at - current).total_seconds()
 
 
-@pytest.mark.spec("P12", "R7", "R2")
+@pytest.mark.spec("P12", "R7", "R2", "F15")
 @pytest.mark.parametrize(
     ("preset", "expected"),
     [

@@ -38,7 +38,7 @@ async def test_a_relay_that_lost_some_takes_no_more_than_its_share_again(office:
     assert len(first.leases.epochs) == SHARDS // 2
 
 
-@pytest.mark.spec("F4")
+@pytest.mark.spec("F4", "F15")
 async def test_a_dead_relays_events_are_sent_by_another_after_the_lease(office: Office) -> None:
     await office.post("a", "b")
     dead, heir = office.relay(), office.relay()

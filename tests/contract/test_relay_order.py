@@ -44,7 +44,7 @@ async def test_a_row_is_marked_after_the_confirmation_and_not_before(office: Off
     assert await office.states() == ["SENT", "SENT"]
 
 
-@pytest.mark.spec("F5")
+@pytest.mark.spec("F5", "F15")
 @pytest.mark.parametrize("fate", ["unavailable", "busy", "failed_commit"])
 async def test_what_was_confirmed_but_not_marked_is_sent_again(office: Office, fate: str) -> None:
     """A crash between confirmation and mark costs a duplicate, never an event."""
@@ -83,7 +83,7 @@ async def test_shards_of_a_commit_that_failed_are_not_ours(office: Office) -> No
     assert await relay.run_once() == 1
 
 
-@pytest.mark.spec("F5")
+@pytest.mark.spec("F5", "F15")
 @pytest.mark.parametrize("answer", [Refused("no"), Unavailable("away")], ids=["refused", "unavailable"])
 async def test_a_failure_inside_a_run_holds_back_the_rest_of_it(office: Office, answer: Outcome) -> None:
     await office.post(*"aaaa", "b")

@@ -53,7 +53,7 @@ async def test_an_event_is_acknowledged_only_after_its_commit(database_url: str)
         await elsewhere.store.aclose()
 
 
-@pytest.mark.spec("P10")
+@pytest.mark.spec("P10", "F15")
 async def test_a_crash_between_commit_and_acknowledgement_costs_a_duplicate_only(
     database_url: str,
 ) -> None:
@@ -125,7 +125,7 @@ async def test_a_slow_key_holds_up_no_other(database_url: str) -> None:
         assert order == [("quick", n) for n in range(1, 6)] + [("slow", n) for n in range(1, 6)]
 
 
-@pytest.mark.spec("P6")
+@pytest.mark.spec("P6", "F15")
 async def test_order_holds_within_every_key_under_random_failures(database_url: str) -> None:
     async with bench(database_url) as b:
         dice, handled = random.Random(7), []

@@ -32,7 +32,7 @@ def changed(**changes: str | None) -> dict[str, str]:
     return {name: value for name, value in attributes.items() if value is not None}
 
 
-@pytest.mark.spec("P13", "R9")
+@pytest.mark.spec("P13", "R9", "F15")
 async def test_a_payload_that_cannot_be_read_is_recorded_and_dead_lettered(database_url: str) -> None:
     async with bench(database_url) as b:
         poison, after = placed(1, payload=b"\xff{"), placed(2)

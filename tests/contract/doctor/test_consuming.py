@@ -63,6 +63,8 @@ async def test_a_group_whose_handlers_are_gone_altogether_is_still_ours(clinic: 
     finding = await clinic.only("subscriptions")
     assert "billing" in finding.cause
     assert "Bring its handlers back" in finding.cure
+    await publish(clinic)
+    assert (await clinic.problems())["handlers"] is Level.WARNING
     await clinic.presence("billing").run_once()  # another program of the same service has them
     assert await clinic.problems() == {}
 

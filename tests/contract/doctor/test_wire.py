@@ -33,6 +33,7 @@ async def test_a_topic_and_a_subscription_that_are_missing_are_faults(store_url:
         f"The subscription {SUBSCRIPTION} is missing.",
     ]
     assert {(one.level, one.command) for one in found} == {(Level.FAULT, "postroad run")}
+    assert await clinic.found("bindings") == []  # what is not there needs no binding
     await clinic.road.broker.apply(clinic.road.topology)
     assert await clinic.found("topology") == []
 

@@ -8,13 +8,13 @@ UPDATE {delivery}
  WHERE {delivery_event_id} = :event_id AND {shard} IS NULL;
 
 -- name: unsent_exists
--- A parked event waits for a person, and what stands behind it waits with it. The index of what is unsent is only used
--- where its own condition stands in the statement.
+-- A parked event waits for a person, and what stands behind it waits with it. Its index is used only where the
+-- index's own condition stands in the statement.
 SELECT 1 AS found FROM {delivery} d {join_facts}
- WHERE d.{state} NOT IN ('SENT', 'SKIPPED') AND d.{state} IN ('NEW', 'RETRY') AND {o}.{occurred_at} <= :written_by
-   AND NOT EXISTS (SELECT 1 FROM {delivery} f
-                    WHERE f.{shard} = d.{shard} AND f.{ordering_key} = d.{ordering_key}
-                      AND f.{state} NOT IN ('SENT', 'SKIPPED') AND f.{state} = 'FAILED')
+ WHERE d.{state} NOT IN ('SENT', 'SKIPPED')
+   AND d.{state} IN ('NEW', 'RETRY') AND {o}.{occurred_at} <= :written_by
+   AND NOT EXISTS (SELECT 1 FROM (SELECT * FROM {delivery} WHERE {state} NOT IN ('SENT', 'SKIPPED')) f
+                    WHERE f.{shard} = d.{shard} AND f.{ordering_key} = d.{ordering_key} AND f.{state} = 'FAILED')
  LIMIT 1;
 
 -- name: version_read
