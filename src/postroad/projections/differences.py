@@ -69,8 +69,11 @@ def _conditions(projection: "Projection", right: FromClause, there: set[str]) ->
         "extra": (ours, from_live, and_(theirs.is_(None), *_present(projection, live))),
     }
     if projection.version not in right.c:
-        gone = [live.c[projection.deleted].is_(True)] if projection.deleted else []
-        return conditions | ({"differing": (ours, both, or_(values, *gone))} if values is not None else {})
+        there_no_more = [~condition for condition in _present(projection, live)]
+        conditions["missing"] = (theirs, from_right, or_(ours.is_(None), *there_no_more))
+        return conditions | (
+            {"differing": (ours, both, and_(values, *_present(projection, live)))} if values is not None else {}
+        )
     mine, version = live.c[projection.version], right.c[projection.version]
     conditions |= {"stale": (ours, both, mine < version), "ahead": (ours, both, mine > version)}
     return conditions | ({"differing": (ours, both, and_(mine == version, values))} if values is not None else {})
