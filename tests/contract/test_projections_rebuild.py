@@ -4,13 +4,14 @@ import asyncio
 import itertools
 import uuid
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 from sqlalchemy import Column, String, event, text
 
 from postroad.errors import LeaseLost, OperationRefused, StoreError, UnsupportedByBroker
-from postroad.projections import BrokerSource, Caretaker
+from postroad.projections import BrokerSource, Caretaker, state
 from postroad.projections.rebuild import Rebuild
 from postroad.stores import Store
 from postroad.testing.faulty_store import FaultyStore
@@ -218,9 +219,32 @@ async def _journal(videos: Catalog) -> int:
         return int(await connection.scalar(text("SELECT COUNT(*) FROM postroad_projection_journal")))
 
 
+async def test_what_is_noted_late_is_not_taken_for_read(videos: Catalog) -> None:
+    """An earlier position may be committed after a later one has been read."""
+    if videos.store.one_writer:
+        return  # positions are committed in order
+    async with AsyncExitStack() as late:
+        connection = await late.enter_async_context(videos.store.transaction())
+        await state.note(videos.store, connection, NAME, [saved("late", 1)])
+        async with videos.store.transaction() as other:
+            await state.note(videos.store, other, NAME, [saved("early", 1)])
+
+        class CommitsBetween(FaultyStore):
+            async def execute(self, connection: Any, statement: str, /, outbox: Any = None, **values: Any) -> Any:
+                if statement == "journal_forget":
+                    await late.aclose()
+                return await super().execute(connection, statement, outbox, **values)
+
+        async with videos.store.transaction() as reading:
+            found = await state.noted(CommitsBetween(videos.store), reading, NAME, 10)
+    async with videos.store.transaction() as reading:
+        found += await state.noted(videos.store, reading, NAME, 10)
+    assert [message.aggregate_id for message in found] == ["early", "late"]
+
+
 STATEMENTS = [
-    "projection_exclude", "projection_declare", "projection_begin", "journal_clear", "projection_lock",
-    "projection_advance", "journal_page", "journal_forget", "projection_end", "audit_add",
+    "projection_begin", "projection_lock", "projection_advance", "journal_page", "journal_forget", "projection_end",
+    "audit_add",
 ]  # fmt: skip
 
 

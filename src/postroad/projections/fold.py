@@ -76,7 +76,7 @@ def fold(projection: "Projection", pairs: Pairs, known: Mapping[Any, Row], gaps:
 async def _read(
     projection: "Projection", table: Table, connection: AsyncConnection, keys: Iterable[Any]
 ) -> dict[Any, Row]:
-    """Locked until the commit, so that nobody else builds upon the same version."""
+    """Locked until the commit: who brings the next change waits for this one, and finds no gap."""
     key = table.c[projection.key]
     query = select(table).where(key.in_(sorted(keys))).order_by(key).with_for_update()
     rows = (await connection.execute(query)).mappings().all()
