@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -14,25 +13,17 @@ from postroad.inbox import Status
 from postroad.message import Message
 from postroad.projections import projection
 from postroad.projections.fold import change
-from postroad.stores import Store
 from tests.support.projections import (
     GROUP,
     NAME,
     Catalog,
     VideoShared,
     VideoViewed,
-    catalog,
     deleted,
     message,
     saved,
     viewed,
 )
-
-
-@pytest.fixture
-async def videos(store: Store, store_url: str) -> AsyncIterator[Catalog]:
-    async with catalog(store_url) as made:
-        yield made
 
 
 @pytest.mark.spec("P11")

@@ -1,21 +1,12 @@
 """What a person asks of the read models: how they stand, whether they are right, and the parked gaps."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 from sqlalchemy import Column, MetaData, String, Table, literal, select
 
 from postroad import operations
 from postroad.errors import OperationRefused
 from postroad.projections import BrokerSource, OutboxSource
-from postroad.stores import Store
-from tests.support.projections import GROUP, NAME, Catalog, Listed, catalog, deleted, saved, viewed
-
-
-@pytest.fixture
-async def videos(store: Store, store_url: str) -> AsyncIterator[Catalog]:
-    async with catalog(store_url) as made:
-        yield made
+from tests.support.projections import GROUP, NAME, Catalog, Listed, deleted, saved, viewed
 
 
 async def test_the_declared_projections_are_listed_with_their_state(videos: Catalog) -> None:

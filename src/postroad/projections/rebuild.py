@@ -26,7 +26,7 @@ _LONGEST_STEP: Final = 5.0
 """Seconds after which a step ends though it is not full: the lease is renewed with each."""
 _TRIES: Final = 6
 _PAUSE: Final = 0.5
-_MOST_GAPS: Final = 1_000
+_MOST_GAPS: Final = 100_000
 
 Tell = Callable[[int, int], None]
 """Is told how many events have been read, and of how many; 0 if nobody knows."""
@@ -75,6 +75,7 @@ class Rebuild:
             table = await self._create()
             self._total = await self._source.size()
             await self._fill(table)
+            await self._fill_gaps(table)
             await self._catch_up(table)
             return await self._patiently(finish, table)
         except SchemaMissing as error:
@@ -96,6 +97,14 @@ class Rebuild:
                 async with self._store.transaction() as connection:
                     await self._apply(table, connection, messages)
                     await self._advance(connection, len(messages))
+
+    async def _fill_gaps(self, table: Table) -> None:
+        """Once more, as long as it helps: an aggregate's events may be in several topics or outboxes, of which each is
+        in order, but one is read after the other."""
+        before = len(self._gaps) + 1
+        while 0 < len(self._gaps) < before:
+            before = len(self._gaps)
+            await self._fill(table)
 
     async def _steps(self) -> AsyncGenerator[list[Message], None]:
         step: list[Message] = []
