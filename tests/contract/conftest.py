@@ -1,4 +1,4 @@
-"""A migrated, empty store of each kind; an office or a read model on it: see outbox.py and projections.py in tests/support."""
+"""A migrated, empty store of each kind; on it an office (tests/support/outbox.py) or a read model (projections.py)."""
 
 from collections.abc import AsyncIterator, Iterator
 

@@ -59,8 +59,8 @@ async def test_a_rebuild_that_died_is_given_up_and_the_next_begins_anew(videos: 
     assert await videos.tables() == set()
 
 
-async def _nothing() -> None:
-    return None
+async def _nothing() -> bool:
+    return False
 
 
 async def _die(videos: Catalog, die: Any) -> None:

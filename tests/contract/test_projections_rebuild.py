@@ -162,6 +162,15 @@ async def test_a_source_that_does_not_tell_of_all_rows_replaces_nothing(videos: 
     assert (await videos.rows()).keys() == {"a", "c"}
 
 
+async def test_a_tombstone_that_the_source_has_forgotten_goes_on_guarding(videos: Catalog) -> None:
+    await videos.deliver(*HISTORY)
+    known = [one for one in HISTORY if one.aggregate_id != "b"]
+    assert (await videos.rebuild(Listed(known)).run()).swapped
+    await videos.deliver(saved("b", 1, "late"))
+    assert await videos.rows() == SERVED
+    assert await videos.versions() == {"a": 2, "b": 2, "c": 1}
+
+
 async def test_an_event_that_cannot_be_applied_stops_the_rebuild_and_is_not_skipped(videos: Catalog) -> None:
     await videos.deliver(*HISTORY)
     unreadable = message(VideoSaved("q", "t"), 1, payload=b"{")

@@ -3,8 +3,10 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import JSON, ColumnElement, FromClause, Text, and_, cast, func, inspect, or_, select
+from sqlalchemy import JSON, ColumnElement, FromClause, Text, and_, cast, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
+
+from postroad.projections.shadow import columns_of
 
 if TYPE_CHECKING:
     from postroad.projections.projection import Projection
@@ -39,8 +41,7 @@ class Differences:
 
 async def compare(projection: "Projection", connection: AsyncConnection, right: FromClause) -> Differences:
     """The projection's table with `right`, which has the same columns or some of them, at least the key."""
-    live = projection.table
-    there = await connection.run_sync(lambda sync: _columns(sync, live.name, live.schema))
+    there = await connection.run_sync(columns_of, projection.table)
     if not there:
         rows = await connection.scalar(select(func.count()).select_from(right).where(*_present(projection, right)))
         return Differences(rows=rows or 0, missing=rows or 0)
@@ -88,8 +89,3 @@ def _present(projection: "Projection", table: FromClause) -> list[ColumnElement[
 def _plain(column: Any) -> Any:
     """PostgreSQL has no equality for json."""
     return cast(column, Text) if isinstance(column.type, JSON) else column
-
-
-def _columns(connection: Any, table: str, schema: str | None) -> set[str]:
-    inspector = inspect(connection)
-    return {c["name"] for c in inspector.get_columns(table, schema)} if inspector.has_table(table, schema) else set()

@@ -78,11 +78,10 @@ class Rebuild:
             await self._fill_gaps(table)
             await self._catch_up(table)
             return await self._patiently(finish, table)
-        except SchemaMissing as error:
-            # Only the shadow can be missing now, and only a successor takes it away.
-            raise state.lost(self._projection.name) from error
-        except BaseException:
-            await self._give_up()
+        except BaseException as error:
+            if not await self._give_up() and isinstance(error, SchemaMissing):
+                # It is the shadow that is missing: a successor has taken it away.
+                raise state.lost(self._projection.name) from error
             raise
 
     async def _create(self) -> Table:
@@ -189,6 +188,7 @@ class Rebuild:
             differences = await self._rest(table, work)
             if differences.lost and not accept_loss:
                 raise self._would_lose(differences)
+            await shadow.keep_tombstones(self._projection, work, table)
             await shadow.swap(self._store, work, self._projection.table)
             await self._close(guard, f"{self._done} events")
         await self._clean("old")
@@ -231,14 +231,16 @@ class Rebuild:
         except PostroadError:
             pass
 
-    async def _give_up(self) -> None:
+    async def _give_up(self) -> bool:
+        """False: it was not ours any more, or could not be done; then the lease ends by itself."""
         try:
             async with self._alone() as (guard, work):
                 await shadow.drop(work, self._projection.table, "shadow")
                 await self._store.execute(work, "journal_clear", name=self._projection.name)
                 await self._close(guard, "")
         except PostroadError:
-            pass  # then the lease ends by itself
+            return False
+        return True
 
     def _rebuilt(self, differences: Differences, *, swapped: bool) -> Rebuilt:
         return Rebuilt(self._projection.name, self._generation, self._done, differences, swapped)
