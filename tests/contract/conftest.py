@@ -1,4 +1,4 @@
-"""A migrated, empty store of each kind, and an office on it: see tests/support/outbox.py."""
+"""A migrated, empty store of each kind; on it an office (tests/support/outbox.py) or a read model (projections.py)."""
 
 from collections.abc import AsyncIterator, Iterator
 
@@ -7,6 +7,7 @@ import pytest
 from postroad.stores import Store, open_store
 from postroad.testing.office import Office, opened
 from tests.support.outbox import ALL_TABLES, Recycled, emptied, recycled_databases
+from tests.support.projections import Catalog, catalog
 
 pytest.register_assert_rewrite("postroad.testing.store_contract")
 
@@ -33,3 +34,9 @@ async def store(store_url: str) -> AsyncIterator[Store]:
 async def office(store: Store) -> AsyncIterator[Office]:
     async with opened(store, *ALL_TABLES) as office:
         yield office
+
+
+@pytest.fixture
+async def videos(store: Store, store_url: str) -> AsyncIterator[Catalog]:
+    async with catalog(store_url) as made:
+        yield made

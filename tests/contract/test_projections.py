@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,25 +11,19 @@ from sqlalchemy import text
 
 from postroad.inbox import Status
 from postroad.message import Message
-from postroad.stores import Store
+from postroad.projections import projection
+from postroad.projections.fold import change
 from tests.support.projections import (
     GROUP,
     NAME,
     Catalog,
     VideoShared,
     VideoViewed,
-    catalog,
     deleted,
     message,
     saved,
     viewed,
 )
-
-
-@pytest.fixture
-async def videos(store: Store, store_url: str) -> AsyncIterator[Catalog]:
-    async with catalog(store_url) as made:
-        yield made
 
 
 @pytest.mark.spec("P11")
@@ -150,14 +144,11 @@ async def test_row_and_inbox_record_commit_together_or_not_at_all(videos: Catalo
 
 
 async def test_events_of_different_types_share_one_batch(videos: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
-    from postroad.projections import projection
-
     sizes = []
-    change = projection.change
 
-    async def counting(*given: object) -> None:
-        sizes.append(len(given[-1]))  # type: ignore[arg-type]
-        await change(*given)  # type: ignore[arg-type]
+    async def counting(*given: Any) -> None:
+        sizes.append(len(given[-1]))
+        await change(*given)
 
     monkeypatch.setattr(projection, "change", counting)
     await videos.deliver(*(one for n in range(20) for one in (saved(f"v{n}", 1), viewed(f"v{n}", 2))))
@@ -176,6 +167,16 @@ async def test_workers_that_race_for_one_row_leave_the_newest(videos: Catalog) -
     finally:
         for other in others:
             await other.road.aclose()
+
+
+async def test_the_next_change_waits_for_one_that_is_under_way_and_finds_no_gap(videos: Catalog) -> None:
+    await videos.deliver(saved("a", 1))
+    async with videos.store.transaction() as connection:
+        await change(videos.videos, videos.table, videos.store, connection, [(VideoViewed("a"), viewed("a", 2))])
+        next_one = asyncio.create_task(videos.deliver(viewed("a", 3)))
+        await asyncio.wait({next_one}, timeout=0.3)
+    assert await next_one == [("ack", 3)]
+    assert await videos.rows() == {"a": ("a 1", 2, 3)}
 
 
 async def test_other_handlers_of_the_group_are_not_disturbed(videos: Catalog) -> None:

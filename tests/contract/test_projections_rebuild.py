@@ -1,23 +1,21 @@
 """A rebuild makes a second table beside the one that serves, misses nothing that happens meanwhile, and swaps."""
 
 import asyncio
-import itertools
 import uuid
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from sqlalchemy import Column, String, event, text
+from sqlalchemy import Column, String, text
 
-from postroad.errors import LeaseLost, OperationRefused, StoreError, UnsupportedByBroker
-from postroad.projections import BrokerSource, Caretaker
+from postroad.errors import OperationRefused, UnsupportedByBroker
+from postroad.projections import BrokerSource
 from postroad.projections.rebuild import Rebuild
-from postroad.stores import Store
-from postroad.testing.faulty_store import FaultyStore
 from postroad.testing.office import RecordingBroker
 from tests.support.projections import (
     GROUP,
+    HISTORY,
     NAME,
+    SERVED,
     Catalog,
     Listed,
     VideoDeleted,
@@ -25,21 +23,11 @@ from tests.support.projections import (
     VideoShared,
     VideoViewed,
     catalog,
-    deleted,
     make_table,
     message,
     saved,
     viewed,
 )
-
-HISTORY = [saved("a", 1), saved("b", 1), viewed("a", 2), deleted("b", 2), saved("c", 1)]
-SERVED = {"a": ("a 1", 1, 2), "c": ("c 1", 0, 1)}
-
-
-@pytest.fixture
-async def videos(store: Store, store_url: str) -> AsyncIterator[Catalog]:
-    async with catalog(store_url) as made:
-        yield made
 
 
 async def broken(videos: Catalog) -> None:
@@ -163,137 +151,6 @@ async def test_a_second_rebuild_at_once_is_refused(videos: Catalog) -> None:
     assert await videos.rows() == SERVED
 
 
-async def test_one_that_was_taken_over_cannot_go_on(videos: Catalog) -> None:
-    await videos.deliver(*HISTORY)
-    taken_over = False
-
-    async def successor() -> None:
-        nonlocal taken_over
-        if not taken_over:
-            taken_over = True
-            await videos.lapse()
-            assert (await videos.rebuild(Listed(HISTORY)).run()).swapped
-
-    with pytest.raises(LeaseLost, match="was given up"):
-        await videos.rebuild(Listed([*HISTORY, saved("zombie", 1)], successor)).run()
-    assert await videos.rows() == SERVED
-    assert await videos.tables() == set()
-
-
-async def test_a_rebuild_that_died_is_given_up_and_the_next_begins_anew(videos: Catalog) -> None:
-    await videos.deliver(*HISTORY)
-
-    async def die() -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        await _die(videos, die)
-    assert await videos.tables() == {"shadow"}
-    await videos.deliver(saved("d", 1))
-    assert await _journal(videos) == 1
-    assert await Caretaker(videos.store).run_once() == 0
-    await videos.lapse()
-    assert await Caretaker(videos.store).run_once() == 1
-    assert await _journal(videos) == 0
-    await videos.deliver(saved("e", 1))
-    assert await _journal(videos) == 0  # nobody needs it
-    await videos.rebuild(Listed([*HISTORY, saved("d", 1), saved("e", 1)])).run()
-    assert (await videos.rows()).keys() == {"a", "c", "d", "e"}
-    assert await videos.tables() == set()
-
-
-async def _nothing() -> None:
-    return None
-
-
-async def _die(videos: Catalog, die: Any) -> None:
-    """As a process that is killed: nothing is cleaned up."""
-    rebuild = videos.rebuild(Listed(HISTORY, die))
-    rebuild._give_up = _nothing  # type: ignore[method-assign]
-    await rebuild.run()
-
-
-async def _journal(videos: Catalog) -> int:
-    async with videos.store.reading() as connection:
-        return int(await connection.scalar(text("SELECT COUNT(*) FROM postroad_projection_journal")))
-
-
-STATEMENTS = [
-    "projection_exclude", "projection_declare", "projection_begin", "journal_clear", "projection_lock",
-    "projection_advance", "journal_page", "journal_forget", "projection_end", "audit_add",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("fate", ["unavailable", "lost_commit"])
-async def test_a_failure_at_any_statement_of_ours_leaves_a_whole_table_serving(videos: Catalog, fate: str) -> None:
-    """As if the process had died there: nothing is cleaned up. The next rebuild begins anew."""
-    await videos.deliver(*HISTORY)
-    faulty = FaultyStore(videos.store)
-    history, numbers, failures = list(HISTORY), itertools.count(), 0
-
-    async def live() -> None:
-        if len(history) == begun:  # once: it is noted, and in the source of later rebuilds
-            history.append(saved(f"live{next(numbers)}", 1))
-            await videos.deliver(history[-1])
-
-    for statement in STATEMENTS:
-        for before in itertools.count():
-            faulty.script(statement, *["none"] * before, fate)
-            begun = len(history)
-            rebuild = videos.rebuild(Listed(history, live))
-            rebuild._store, rebuild._give_up = faulty, _nothing  # type: ignore[method-assign]
-            try:
-                await rebuild.run()
-                break  # it takes fewer of them
-            except StoreError:
-                failures += 1
-            finally:
-                faulty._scripts.clear()
-            served = {one.aggregate_id: (one.aggregate_id + " 1", 0, 1) for one in history[len(HISTORY) :]}
-            assert await videos.rows() == SERVED | served
-            await videos.lapse()
-    assert failures > len(STATEMENTS)
-    assert await videos.tables() == set()
-    assert await _journal(videos) == 0
-
-
-async def test_a_crash_at_any_statement_of_the_swap_leaves_a_whole_table_serving(videos: Catalog) -> None:
-    """Each statement in turn fails that goes to the database while the tables are created, compared and renamed."""
-    await videos.deliver(*HISTORY)
-    engine = videos.store.engine.sync_engine
-    seen, fail_at = 0, 0
-
-    def count(*given: Any) -> None:
-        nonlocal seen
-        seen += 1
-        if seen == fail_at:
-            raise RuntimeError("crashed here")
-
-    event.listen(engine, "before_cursor_execute", count)
-    crashes = 0
-    while True:
-        fail_at += 1
-        rebuild = videos.rebuild(Listed(HISTORY))
-        rebuild._give_up = _nothing  # type: ignore[method-assign]
-        seen = 0
-        try:
-            done = await rebuild.run()
-        except (RuntimeError, OperationRefused):
-            crashes += 1
-        else:
-            if done.swapped and seen < fail_at:
-                break
-        finally:
-            seen = -10_000
-        assert await videos.rows() == SERVED
-        assert await videos.deliver(saved("a", 1, "old")) == [("ack", 1)]
-        await videos.lapse()
-    event.remove(engine, "before_cursor_execute", count)
-    assert crashes > 8
-    assert await videos.rows() == SERVED
-    assert await videos.tables() == set()
-
-
 async def test_a_source_that_does_not_tell_of_all_rows_replaces_nothing(videos: Catalog) -> None:
     await videos.deliver(*HISTORY, saved("d", 1))
     with pytest.raises(OperationRefused, match=r"1 rows are not in it and 1 are older in it \(first: d\)"):
@@ -303,6 +160,15 @@ async def test_a_source_that_does_not_tell_of_all_rows_replaces_nothing(videos: 
     done = await videos.rebuild(Listed([saved("a", 1), saved("c", 1)])).run(accept_loss=True)
     assert (done.differences.extra, done.differences.ahead) == (1, 1)
     assert (await videos.rows()).keys() == {"a", "c"}
+
+
+async def test_a_tombstone_that_the_source_has_forgotten_goes_on_guarding(videos: Catalog) -> None:
+    await videos.deliver(*HISTORY)
+    known = [one for one in HISTORY if one.aggregate_id != "b"]
+    assert (await videos.rebuild(Listed(known)).run()).swapped
+    await videos.deliver(saved("b", 1, "late"))
+    assert await videos.rows() == SERVED
+    assert await videos.versions() == {"a": 2, "b": 2, "c": 1}
 
 
 async def test_an_event_that_cannot_be_applied_stops_the_rebuild_and_is_not_skipped(videos: Catalog) -> None:
@@ -315,6 +181,13 @@ async def test_an_event_that_cannot_be_applied_stops_the_rebuild_and_is_not_skip
     assert await videos.rows() == SERVED
     # A gap that a later whole row has closed is none.
     assert (await videos.rebuild(Listed([*HISTORY, viewed("a", 9), saved("a", 10)])).run()).swapped
+
+
+async def test_an_aggregate_whose_events_are_in_two_places_is_read_until_no_gap_is_left(videos: Catalog) -> None:
+    first = [saved("a", 1), viewed("a", 4), viewed("a", 5)]
+    second = [viewed("a", 2), viewed("a", 3), viewed("a", 6)]
+    assert (await videos.rebuild(Listed([*first, *second])).run()).swapped
+    assert await videos.rows() == {"a": ("a 1", 5, 6)}
 
 
 async def test_a_changed_table_gets_its_new_column_by_a_rebuild(videos: Catalog) -> None:

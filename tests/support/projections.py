@@ -185,6 +185,11 @@ def deleted(video: str, version: int) -> Message:
     return message(VideoDeleted(video), version)
 
 
+HISTORY = [saved("a", 1), saved("b", 1), viewed("a", 2), deleted("b", 2), saved("c", 1)]
+SERVED = {"a": ("a 1", 1, 2), "c": ("c 1", 0, 1)}
+"""What readers see after it."""
+
+
 class Listed:
     """A source of given messages; `between` is awaited before each."""
 

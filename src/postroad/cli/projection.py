@@ -81,7 +81,7 @@ async def rebuild(
     of = operations.projection(road, name)
     events = operations.projection_source(road, of, source, _utc(since))
     if not yes:
-        plan = {"projection": name, "table": of.table.fullname, "source": type(events).__name__, "rebuilt": False}
+        plan = {"projection": name, "table": str(of.table.fullname), "source": type(events).__name__, "rebuilt": False}
         if out.as_json:
             out.data(plan)
         else:

@@ -54,7 +54,7 @@ class Verified:
 async def projections(road: Postroad) -> Sequence[ProjectionStatus]:
     known = {state.name: state for state in await states(road.store)}
     return [
-        ProjectionStatus(name, one.table.fullname, one.group, known.get(name))
+        ProjectionStatus(name, str(one.table.fullname), one.group, known.get(name))
         for name, one in sorted(road.projections.items())
     ]
 

@@ -3,8 +3,10 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import JSON, ColumnElement, FromClause, Text, and_, cast, func, inspect, or_, select
+from sqlalchemy import JSON, ColumnElement, FromClause, Text, and_, cast, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
+
+from postroad.projections.shadow import columns_of
 
 if TYPE_CHECKING:
     from postroad.projections.projection import Projection
@@ -39,8 +41,7 @@ class Differences:
 
 async def compare(projection: "Projection", connection: AsyncConnection, right: FromClause) -> Differences:
     """The projection's table with `right`, which has the same columns or some of them, at least the key."""
-    live = projection.table
-    there = await connection.run_sync(lambda sync: _columns(sync, live.name, live.schema))
+    there = await connection.run_sync(columns_of, projection.table)
     if not there:
         rows = await connection.scalar(select(func.count()).select_from(right).where(*_present(projection, right)))
         return Differences(rows=rows or 0, missing=rows or 0)
@@ -69,8 +70,11 @@ def _conditions(projection: "Projection", right: FromClause, there: set[str]) ->
         "extra": (ours, from_live, and_(theirs.is_(None), *_present(projection, live))),
     }
     if projection.version not in right.c:
-        gone = [live.c[projection.deleted].is_(True)] if projection.deleted else []
-        return conditions | ({"differing": (ours, both, or_(values, *gone))} if values is not None else {})
+        there_no_more = [~condition for condition in _present(projection, live)]
+        conditions["missing"] = (theirs, from_right, or_(ours.is_(None), *there_no_more))
+        return conditions | (
+            {"differing": (ours, both, and_(values, *_present(projection, live)))} if values is not None else {}
+        )
     mine, version = live.c[projection.version], right.c[projection.version]
     conditions |= {"stale": (ours, both, mine < version), "ahead": (ours, both, mine > version)}
     return conditions | ({"differing": (ours, both, and_(mine == version, values))} if values is not None else {})
@@ -85,8 +89,3 @@ def _present(projection: "Projection", table: FromClause) -> list[ColumnElement[
 def _plain(column: Any) -> Any:
     """PostgreSQL has no equality for json."""
     return cast(column, Text) if isinstance(column.type, JSON) else column
-
-
-def _columns(connection: Any, table: str, schema: str | None) -> set[str]:
-    inspector = inspect(connection)
-    return {c["name"] for c in inspector.get_columns(table, schema)} if inspector.has_table(table, schema) else set()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Pairs = Sequence[tuple[object, Message]]
 """Events with their messages."""
 Gaps = dict[Any, VersionGap]
-"""By key, the first change that could not be made because one before it was missing."""
+"""By key, the last change that could not be made because one before it was missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +64,11 @@ def fold(projection: "Projection", pairs: Pairs, known: Mapping[Any, Row], gaps:
             gap = VersionGap(projection.name, key, stored, message.version)
             if gaps is None:
                 raise gap
-            gaps.setdefault(key, gap)
+            gaps[key] = gap
             continue
         changed.add(key)
-        if gaps and not projection.is_delta(event):
-            gaps.pop(key, None)  # a whole row needs no predecessor
+        if gaps and key in gaps and gaps[key].version <= message.version:
+            del gaps[key]  # what was missing has come, or a whole row, which needs no predecessor
     # Sorted, because two workers that write the same rows in different order would deadlock.
     return [now[key] for key in sorted(changed)]
 
@@ -76,7 +76,7 @@ def fold(projection: "Projection", pairs: Pairs, known: Mapping[Any, Row], gaps:
 async def _read(
     projection: "Projection", table: Table, connection: AsyncConnection, keys: Iterable[Any]
 ) -> dict[Any, Row]:
-    """Locked until the commit, so that nobody else builds upon the same version."""
+    """Locked until the commit: who brings the next change waits for this one, and finds no gap."""
     key = table.c[projection.key]
     query = select(table).where(key.in_(sorted(keys))).order_by(key).with_for_update()
     rows = (await connection.execute(query)).mappings().all()

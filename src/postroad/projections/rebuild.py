@@ -26,7 +26,7 @@ _LONGEST_STEP: Final = 5.0
 """Seconds after which a step ends though it is not full: the lease is renewed with each."""
 _TRIES: Final = 6
 _PAUSE: Final = 0.5
-_MOST_GAPS: Final = 1_000
+_MOST_GAPS: Final = 100_000
 
 Tell = Callable[[int, int], None]
 """Is told how many events have been read, and of how many; 0 if nobody knows."""
@@ -75,13 +75,13 @@ class Rebuild:
             table = await self._create()
             self._total = await self._source.size()
             await self._fill(table)
+            await self._fill_gaps(table)
             await self._catch_up(table)
             return await self._patiently(finish, table)
-        except SchemaMissing as error:
-            # Only the shadow can be missing now, and only a successor takes it away.
-            raise state.lost(self._projection.name) from error
-        except BaseException:
-            await self._give_up()
+        except BaseException as error:
+            if not await self._give_up() and isinstance(error, SchemaMissing):
+                # It is the shadow that is missing: a successor has taken it away.
+                raise state.lost(self._projection.name) from error
             raise
 
     async def _create(self) -> Table:
@@ -96,6 +96,14 @@ class Rebuild:
                 async with self._store.transaction() as connection:
                     await self._apply(table, connection, messages)
                     await self._advance(connection, len(messages))
+
+    async def _fill_gaps(self, table: Table) -> None:
+        """Once more, as long as it helps: an aggregate's events may be in several topics or outboxes, of which each is
+        in order, but one is read after the other."""
+        before = len(self._gaps) + 1
+        while 0 < len(self._gaps) < before:
+            before = len(self._gaps)
+            await self._fill(table)
 
     async def _steps(self) -> AsyncGenerator[list[Message], None]:
         step: list[Message] = []
@@ -180,6 +188,7 @@ class Rebuild:
             differences = await self._rest(table, work)
             if differences.lost and not accept_loss:
                 raise self._would_lose(differences)
+            await shadow.keep_tombstones(self._projection, work, table)
             await shadow.swap(self._store, work, self._projection.table)
             await self._close(guard, f"{self._done} events")
         await self._clean("old")
@@ -222,14 +231,16 @@ class Rebuild:
         except PostroadError:
             pass
 
-    async def _give_up(self) -> None:
+    async def _give_up(self) -> bool:
+        """False: it was not ours any more, or could not be done; then the lease ends by itself."""
         try:
             async with self._alone() as (guard, work):
                 await shadow.drop(work, self._projection.table, "shadow")
                 await self._store.execute(work, "journal_clear", name=self._projection.name)
                 await self._close(guard, "")
         except PostroadError:
-            pass  # then the lease ends by itself
+            return False
+        return True
 
     def _rebuilt(self, differences: Differences, *, swapped: bool) -> Rebuilt:
         return Rebuilt(self._projection.name, self._generation, self._done, differences, swapped)

@@ -1,12 +1,15 @@
 """The table that is built beside the one that serves, and the moment at which it takes its place."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import MetaData, Table
+from sqlalchemy import Connection, MetaData, Table, insert, inspect, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.schema import CreateTable, DropTable
 
 from postroad.stores.base import Store
+
+if TYPE_CHECKING:
+    from postroad.projections.projection import Projection
 
 
 def beside(table: Table, what: str, generation: int = 0) -> Table:
@@ -29,6 +32,26 @@ async def create(connection: AsyncConnection, table: Table, generation: int) -> 
     for index in shadow.indexes:
         await connection.run_sync(index.create)
     return shadow
+
+
+async def keep_tombstones(projection: "Projection", connection: AsyncConnection, shadow: Table) -> None:
+    """Those of aggregates that the source has forgotten: they still guard against what is late."""
+    live, deleted = projection.table, projection.deleted
+    if deleted is None or deleted not in await connection.run_sync(columns_of, live):
+        return
+    names = (projection.key, projection.version, deleted)
+    both = live.outerjoin(shadow, live.c[projection.key] == shadow.c[projection.key])
+    forgotten = select(*(live.c[name] for name in names)).select_from(both)
+    forgotten = forgotten.where(live.c[deleted].is_(True), shadow.c[projection.key].is_(None))
+    await connection.execute(insert(shadow).from_select(names, forgotten, include_defaults=False))
+
+
+def columns_of(connection: Connection, table: Table) -> set[str]:
+    """What the database says; none if the table is not there."""
+    inspector = inspect(connection)
+    if not inspector.has_table(table.name, table.schema):
+        return set()
+    return {column["name"] for column in inspector.get_columns(table.name, table.schema)}
 
 
 async def swap(store: Store, connection: AsyncConnection, table: Table) -> None:

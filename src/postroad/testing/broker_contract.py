@@ -23,6 +23,7 @@ from postroad.brokers.base import (
     Flow,
     Receiver,
     Refused,
+    Replaying,
     Subscription,
     Topology,
     Unavailable,
@@ -326,6 +327,21 @@ class BrokerContract:
         assert await post.take_texts(receiver, 2) == "bc"
         assert await post.broker.seek(post.subscription.name, "before") == 2
         assert await post.take_texts(receiver, 2) == "bc"
+
+    async def test_a_subscription_that_was_dropped_keeps_nothing_and_the_others_are_not_touched(
+        self, post: Post
+    ) -> None:
+        if not isinstance(post.broker, Replaying):
+            pytest.skip("has no replay: nothing makes subscriptions that go away again")
+        passing = Subscription(f"{post.topic}.passing", post.topic)
+        await post.broker.apply(Topology((), (passing,)))
+        await post.send_texts("k", "ab")
+        await post.broker.drop(passing.name)
+        assert passing.name not in {one.name for one in await post.broker.subscriptions()}
+        receiver = await post.subscribe()
+        assert await post.take_texts(receiver, 2) == "ab"
+        await post.broker.apply(Topology((), (passing,)))
+        assert (await post.broker.depth(passing.name)).messages == 0
 
     async def _refuses_to_seek(self, post: Post, to: datetime | str) -> None:
         with pytest.raises(UnsupportedByBroker):
