@@ -15,6 +15,7 @@ from postroad.errors import OperationRefused
 from postroad.operations import orphans, trace_of
 from tests.support.genesis import (
     FinishSession,
+    LibraryExtended,
     ProposeTheme,
     SessionFinished,
     SessionStarted,
@@ -52,6 +53,9 @@ def story(url: str, broker: str) -> Postroad:
     @road.on(SessionFinished, group="reader")
     async def read(event: SessionFinished, road: Postroad) -> None:
         road.finished.set()
+
+    @road.on(LibraryExtended, group="library")  # RabbitMQ takes no event that nobody wants
+    async def shelve(event: LibraryExtended) -> None: ...
 
     return road
 

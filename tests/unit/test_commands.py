@@ -53,7 +53,7 @@ def test_a_handler_that_cannot_work_says_why(road: Postroad) -> None:
         road.handles(Other)(lambda command, state: None)
     with pytest.raises(ConfigurationError, match="it has no method evolve"):
         road.handles(Other, state=Plain)(lambda command, state: None)
-    with pytest.raises(ConfigurationError, match="asks for 'sate'.* Did you mean 'state'.* After the command"):
+    with pytest.raises(ConfigurationError, match=r"asks for 'sate'.* Did you mean 'state'.* After the command"):
         road.handles(Other, state=Session)(lambda command, sate: None)
     with pytest.raises(ConfigurationError, match="takes no command"):
         road.handles(Other)(lambda: None)
