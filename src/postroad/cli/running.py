@@ -110,7 +110,7 @@ def relay(app: str, http: str | None, log_level: str, log_format: str, as_json: 
 @click.option("--group", "groups", multiple=True, help="Only this group; may be repeated. Default: all of them.")
 @_running_options
 def worker(app: str, groups: tuple[str, ...], http: str | None, log_level: str, log_format: str, as_json: bool) -> None:
-    """Only the consumers: runs your handlers.
+    """Only the consumers and the commands: runs your handlers.
 
     \b
     Examples:

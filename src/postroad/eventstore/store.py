@@ -50,9 +50,25 @@ class EventStore:
                 "No transaction is open, so the events could not commit together with your rows. "
                 "Write: async with session.begin(): await road.events.append(session, events)"
             )
-        added = await self._add(target, events, _expected(events, expected))
+        known = await self._expected(target, events, expected) if isinstance(expected, int) else expected or {}
+        added = await self._add(target, events, known)
         # In the order in which they happened, which is kept.
         return [await self._append(target, event, message) for event, message in zip(events, added, strict=True)]
+
+    async def _expected(self, target: Target, events: Sequence[object], expected: int) -> Mapping[Place, int]:
+        places = {place_of(event) for event in events}
+        if len(places) > 1:
+            raise ConfigurationError(
+                "`expected` is one aggregate's version, but the events are of several. Append each aggregate's apart."
+            )
+        for place in places:
+            if expected > (now := await self.version(*place, target)):
+                # Its events would leave a gap behind them.
+                raise ConfigurationError(
+                    f"`expected` is {expected}, but {place[0]} {place[1]!r} is at version {now}. "
+                    "Give the version up to which you have read it."
+                )
+        return dict.fromkeys(places, expected)
 
     async def _add(self, target: Target, events: Sequence[object], expected: Mapping[Place, int]) -> list[Message]:
         """Their outbox rows, and with them the locks on the aggregates' counters."""
@@ -177,16 +193,3 @@ def place_of(event: object) -> Place:
             f"{kind.name} has no key, so it belongs to no aggregate's history. Give its @event a key."
         )
     return kind.aggregate, id
-
-
-def _expected(events: Sequence[object], expected: int | Mapping[Place, int] | None) -> Mapping[Place, int]:
-    if expected is None:
-        return {}
-    if not isinstance(expected, int):
-        return expected
-    places = {place_of(event) for event in events}
-    if len(places) > 1:
-        raise ConfigurationError(
-            "`expected` is one aggregate's version, but the events are of several. Append each aggregate's apart."
-        )
-    return dict.fromkeys(places, expected)

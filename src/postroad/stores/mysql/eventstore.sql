@@ -7,8 +7,9 @@ VALUES (:event_id, :event_type, :aggregate_type, :aggregate_id, :aggregate_versi
 
 -- name: events_number
 -- Whoever numbered some of them meanwhile has taken the position that the first of the others wants: a duplicate key.
--- In this order: found by its missing position, a row that somebody is just inserting would have to be waited for.
+-- In this order and by the primary key: in any other, rows that somebody is just inserting would be looked at, and
+-- waited for.
 UPDATE JSON_TABLE(:seqs, '$[*]' COLUMNS (place FOR ORDINALITY, seq BIGINT PATH '$')) n
-  STRAIGHT_JOIN {domain_events} e ON e.seq = n.seq
+  STRAIGHT_JOIN {domain_events} e FORCE INDEX (PRIMARY) ON e.seq = n.seq
    SET e.position = :last + n.place
  WHERE e.position IS NULL;

@@ -75,6 +75,7 @@ async def end_leases(store: Store) -> None:
             "UPDATE {shards} SET expires_at = :then WHERE token IS NOT NULL",
             "UPDATE {workers} SET seen_at = :then",
             "UPDATE {inbox} SET locked_until = :then WHERE status = 0 AND locked_until IS NOT NULL",
+            "UPDATE {commands} SET locked_until = :then WHERE status = 'PROCESSING'",
         ):
             await connection.execute(text(store.fill(sql)), {"then": LONG_AGO})
 
