@@ -13,9 +13,9 @@ from starlette.requests import Request
 from starlette.routing import Mount
 
 from postroad import operations
-from postroad.dashboard import Role, User, dashboard_app
+from postroad.dashboard import Role, User, acts, dashboard_app
 from postroad.dashboard.access import CSRF, SESSION
-from tests.dashboard.conftest import Fair
+from tests.support.fair import Fair
 
 TOKEN = "a-token-of-some-length"
 PAGES = (
@@ -158,7 +158,7 @@ async def test_each_act_needs_its_role(shop: Fair) -> None:
             async with visitor(app, x_user=user) as one:
                 answer = await one.post(f"/api/acts/{name}", json=filled(given, ids[0]))
                 assert (answer.status_code == 403) == (ranks.index(user) < ranks.index(least)), (name, user)
-    assert set(ACTS) == set(__import__("postroad.dashboard.acts", fromlist=["ACTS"]).ACTS)
+    assert set(ACTS) == set(acts.ACTS)
     async with visitor(app, x_user="nobody") as one:
         assert (await one.get("/audit")).status_code == 403
         assert (await one.post("/api/acts/outbox.retry", json={})).status_code == 403
