@@ -63,9 +63,10 @@ def test_the_readme_block_runs_on_rabbitmq(tmp_path: Path, rabbitmq_url: str) ->
     assert (ran.stdout, ran.stderr, ran.returncode) == ("receipt for o-1: 42.00\n", "", 0)
 
 
-@pytest.mark.parametrize(
-    "page", ["docs/writing.md", "docs/consuming.md", "docs/commands-and-events.md", "docs/observing.md"]
-)
+GUIDES = ("writing", "consuming", "commands-and-events", "observing", "dashboard")
+
+
+@pytest.mark.parametrize("page", [f"docs/{guide}.md" for guide in GUIDES])
 def test_a_guides_code_runs_from_top_to_bottom(page: str, tmp_path: Path) -> None:
     (tmp_path / "guide.py").write_text("\n".join(code for _, code in blocks(page)), encoding="utf-8")
     ran = run(tmp_path, sys.executable, "guide.py")

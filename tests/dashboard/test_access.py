@@ -1,0 +1,361 @@
+"""Who comes in, what each may do, and what no answer may hold."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.routing import Mount
+
+from postroad import operations
+from postroad.dashboard import Role, User, acts, dashboard_app
+from postroad.dashboard.access import CSRF, SESSION
+from tests.support.fair import Fair
+
+TOKEN = "a-token-of-some-length"
+PAGES = (
+    "/", "/tiles", "/outbox", "/outbox/retry", "/failures", "/dead", "/groups", "/groups/wrapping", "/workers",
+    "/scheduled", "/chain", "/chain/c-1", "/aggregates/basket/a", "/topology", "/audit",
+)  # fmt: skip
+QUESTIONS = (
+    "/api/status", "/api/samples", "/api/outbox", "/api/outbox/count", "/api/dead-letters", "/api/failures",
+    "/api/groups/wrapping", "/api/workers", "/api/chains/c-1", "/api/aggregates/basket/a", "/api/scheduled",
+    "/api/audit", "/api/openapi.json",
+)  # fmt: skip
+
+
+@pytest.fixture
+async def shop(tmp_path: Path) -> AsyncIterator[Fair]:
+    fair = Fair(tmp_path)
+    fair.loop.close()
+    await fair.road.migrate()
+    yield fair
+    await fair.road.aclose()
+
+
+def visitor(app: Starlette, *, client: str = "127.0.0.1", host: str = "localhost", **headers: str) -> httpx.AsyncClient:
+    transport = httpx.ASGITransport(app=app, client=(client, 4000))
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return httpx.AsyncClient(transport=transport, base_url=f"http://{host}", headers=named)
+
+
+async def closing(app: Starlette) -> None:
+    await app.state.desk.watch.aclose()
+
+
+async def test_every_screen_and_every_question_answers(shop: Fair) -> None:
+    (id,) = await shop.sell("a", correlation_id="c-1")
+    await shop.sell("b", cents=13)
+    await shop.deliver()
+    app = dashboard_app(shop.road)
+    async with visitor(app) as local:
+        (dead,) = (await local.get("/api/dead-letters")).json()
+        single = (f"/outbox/{id}", f"/outbox/{id}/edit", f"/dead/{dead['topic']}/{dead['id']}")
+        for path in (*PAGES, *QUESTIONS, *single, f"/api/outbox/{id}"):
+            answer = await local.get(path)
+            assert answer.status_code == 200, path
+        assert (await local.get("/nowhere")).status_code == 404
+        assert (await local.get("/outbox/018f0000-0000-7000-8000-000000000000")).status_code == 409
+    await closing(app)
+
+
+async def test_without_token_and_callable_only_this_machine_comes_in(shop: Fair) -> None:
+    app = dashboard_app(shop.road)
+    async with visitor(app, client="::1") as local:
+        assert (await local.get("/audit")).status_code == 200
+    strangers: list[dict[str, Any]] = [
+        {"client": "10.0.0.7"},
+        {"x_forwarded_for": "127.0.0.1"},  # a proxy on this machine speaks for somebody else
+        {"forwarded": "for=10.0.0.7"},
+        {"via": "1.1 proxy"},
+    ]
+    for stranger in strangers:
+        async with visitor(app, **stranger) as one:
+            for path in (*PAGES, *QUESTIONS):
+                assert (await one.get(path)).status_code == 403, (stranger, path)
+            assert (await one.post("/do/outbox.retry")).status_code == 403
+            assert (await one.get("/login")).status_code == 403
+
+
+async def test_a_host_that_is_not_ours_is_turned_away(shop: Fair) -> None:
+    """A page elsewhere may point its own name at this machine, and would then be of the same origin."""
+    app = dashboard_app(shop.road, hosts=["ops.example.com"])
+    for host, code in (
+        ("evil.example", 421), ("localhost.evil.example", 421), ("127.0.0.1.nip.io", 421),
+        ("localhost:8480", 200), ("127.0.0.1", 200), ("[::1]:80", 200), ("OPS.example.com", 200),
+    ):  # fmt: skip
+        async with visitor(app) as one:
+            assert (await one.get("/audit", headers={"host": host})).status_code == code, host
+
+
+async def test_with_a_token_everybody_needs_it(shop: Fair) -> None:
+    app = dashboard_app(shop.road, token=TOKEN)
+    async with visitor(app) as local:
+        assert (await local.get("/outbox")).headers["location"] == "/login"
+        assert (await local.get("/api/audit")).status_code == 401
+        for wrong in ("", "x", TOKEN + "x", TOKEN[:-1]):
+            assert (await local.get("/api/audit", headers={"authorization": f"Bearer {wrong}"})).status_code == 401
+        assert (await local.get("/api/audit", headers={"authorization": f"bearer {TOKEN}"})).status_code == 200
+
+
+async def test_a_login_is_remembered_by_a_cookie_that_does_not_hold_the_token(shop: Fair) -> None:
+    app = dashboard_app(shop.road, token=TOKEN)
+    async with visitor(app) as local:
+        await local.get("/login")
+        form = {"csrf": local.cookies[CSRF], "name": "Ada", "token": "wrong"}
+        assert (await local.post("/login", data=form)).status_code == 403
+        assert (await local.post("/login", data=form | {"token": TOKEN, "csrf": "x"})).status_code == 403
+        entered = await local.post("/login", data=form | {"token": TOKEN})
+        assert entered.status_code == 303
+        cookie = entered.headers["set-cookie"].lower()
+        assert "httponly" in cookie
+        assert "samesite=strict" in cookie
+        assert TOKEN not in entered.headers["set-cookie"]
+        assert "Ada" in (await local.get("/audit")).text
+        told, _, signature = local.cookies[SESSION].partition(".")
+        for forged in (f"{told}x.{signature}", f"{told}.{signature[:-1]}0", f"{told}.", "", "x"):
+            async with visitor(app, cookie=f"{SESSION}={forged}") as other:
+                assert (await other.get("/audit")).status_code == 303
+
+
+def role(request: Request) -> User | None:
+    name = request.headers.get("x-user", "")
+    roles = {"vera": Role.VIEWER, "otto": Role.OPERATOR, "ada": Role.ADMIN}
+    return User(name, roles[name]) if name in roles else None
+
+
+ACTS = {
+    "outbox.retry": ("otto", {"ids": ["{id}"]}),
+    "outbox.retry_matching": ("otto", {}),
+    "outbox.run_now": ("otto", {"id": "{id}"}),
+    "inbox.retry": ("otto", {"group": "wrapping", "id": "{id}"}),
+    "inbox.replay": ("otto", {"group": "wrapping", "id": "{id}"}),
+    "dlq.retry": ("otto", {"topic": "fair.basket.events", "ids": ["9"]}),
+    "dlq.retry_matching": ("otto", {}),
+    "outbox.skip": ("ada", {"id": "{id}", "reason": "no"}),
+    "outbox.resend": ("ada", {"id": "{id}", "payload": "{}"}),
+    "dlq.discard": ("ada", {"topic": "fair.basket.events", "ids": ["9"], "reason": "no"}),
+}
+
+
+def filled(given: dict[str, Any], id: UUID) -> dict[str, Any]:
+    return {
+        k: [x.format(id=id) for x in v] if isinstance(v, list) else v.replace("{id}", str(id)) for k, v in given.items()
+    }
+
+
+async def test_each_act_needs_its_role(shop: Fair) -> None:
+    ids = await shop.sell("a")
+    app = dashboard_app(shop.road, authorize=role)
+    ranks = ["vera", "otto", "ada"]
+    for name, (least, given) in ACTS.items():
+        for user in ranks:
+            async with visitor(app, x_user=user) as one:
+                answer = await one.post(f"/api/acts/{name}", json=filled(given, ids[0]))
+                assert (answer.status_code == 403) == (ranks.index(user) < ranks.index(least)), (name, user)
+    assert set(ACTS) == set(acts.ACTS)
+    async with visitor(app, x_user="nobody") as one:
+        assert (await one.get("/audit")).status_code == 403
+        assert (await one.post("/api/acts/outbox.retry", json={})).status_code == 403
+    await closing(app)
+
+
+async def test_an_asynchronous_callable_may_decide_too(shop: Fair) -> None:
+    async def later(request: Request) -> User | None:
+        await asyncio.sleep(0)
+        return role(request)
+
+    app = dashboard_app(shop.road, authorize=later)
+    async with visitor(app, x_user="vera") as one:
+        assert (await one.get("/audit")).status_code == 200
+    async with visitor(app) as one:
+        assert (await one.get("/audit")).status_code == 403
+
+
+async def test_no_act_without_the_pages_own_secret(shop: Fair) -> None:
+    """What another site makes a browser send has the cookies, but not what stands in our forms."""
+    ids = await shop.sell("a")
+    await shop.park(ids)
+    app = dashboard_app(shop.road)
+    async with visitor(app) as local:
+        await local.get("/audit")
+        csrf, form = local.cookies[CSRF], {"ids": str(ids[0])}
+        attempts: list[tuple[dict[str, str], dict[str, str]]] = [
+            (form, {}),
+            (form | {"csrf": "x"}, {}),
+            (form | {"csrf": csrf}, {"origin": "http://evil.example"}),
+            (form | {"csrf": csrf}, {"origin": "null"}),
+            (form | {"csrf": csrf}, {"sec-fetch-site": "cross-site"}),
+            (form | {"csrf": csrf}, {"sec-fetch-site": "same-site"}),
+        ]
+        for data, headers in attempts:
+            for name in ACTS:
+                assert (await local.post(f"/do/{name}", data=data, headers=headers)).status_code == 403
+            assert (await local.post("/logout", data=data, headers=headers)).status_code == 403
+        for headers in ({"content-type": "text/plain"}, {"content-type": "application/x-www-form-urlencoded"}):
+            assert (await local.post("/api/acts/outbox.retry", content=b"{}", headers=headers)).status_code == 403
+        foreign = await local.post("/api/acts/outbox.retry", json={}, headers={"origin": "http://evil.example"})
+        assert foreign.status_code == 403
+        assert (await operations.acts(shop.road.store)) == []
+        done = await local.post("/do/outbox.retry", data=form | {"csrf": csrf}, headers={"origin": "http://localhost"})
+        assert done.status_code == 303
+    assert [one.action for one in await operations.acts(shop.road.store)] == ["outbox.retry"]
+    await closing(app)
+
+
+async def test_every_answer_has_its_headers_and_no_inline_code(shop: Fair) -> None:
+    app = dashboard_app(shop.road)
+    async with visitor(app) as local:
+        for path in (*PAGES, *QUESTIONS, "/nowhere", "/static/dashboard.css"):
+            answer = await local.get(path)
+            policy = answer.headers["content-security-policy"]
+            assert "default-src 'none'" in policy
+            assert "unsafe" not in policy
+            assert answer.headers["x-frame-options"] == "DENY"
+            assert answer.headers["x-content-type-options"] == "nosniff"
+            if "html" in answer.headers["content-type"]:
+                assert " style=" not in answer.text
+                assert " onclick=" not in answer.text
+                assert "<script>" not in answer.text
+                assert "http://" not in answer.text.replace("http://localhost", ""), path
+                assert answer.headers["cache-control"] == "no-store"
+    await closing(app)
+
+
+async def test_masked_fields_are_in_no_answer_and_cannot_be_searched_for(shop: Fair) -> None:
+    buyer = {"name": "Ada", "card": "4111-2222", "password": "hunter2", "mail": [{"address": "ada@example.com"}]}
+    (id,) = await shop.sell("a", cents=13, buyer=buyer, headers={"api_key": "k-123456"})
+    await shop.deliver()
+    app = dashboard_app(shop.road, mask=["card", "buyer.mail.*.address"])
+    async with visitor(app) as local:
+        (dead,) = (await local.get("/api/dead-letters")).json()
+        paths = (
+            f"/outbox/{id}", f"/outbox/{id}/edit", f"/api/outbox/{id}", "/api/outbox", "/outbox", "/api/status",
+            "/dead", "/api/dead-letters", f"/dead/{dead['topic']}/{dead['id']}",
+        )  # fmt: skip
+        for path in paths:
+            text = (await local.get(path)).text
+            for secret in ("4111", "hunter2", "ada@example.com", "k-123456"):
+                assert secret not in text, path
+        assert "Ada" in (await local.get(f"/outbox/{id}")).text
+        assert (await local.get("/api/outbox", params={"text": "4111-2222"})).json()["events"] == []
+    await closing(app)
+    open_app = dashboard_app(shop.road)
+    async with visitor(open_app) as local:
+        assert len((await local.get("/api/outbox", params={"text": "4111-2222"})).json()["events"]) == 1
+    await closing(open_app)
+
+
+async def test_an_edited_copy_keeps_what_was_hidden(shop: Fair) -> None:
+    (id,) = await shop.sell("a", cents=5, buyer={"card": "4111", "name": "Ada"})
+    app = dashboard_app(shop.road, mask=["card"])
+    async with visitor(app) as local:
+        payload = '{"basket_id": "a", "cents": 6, "buyer": {"card": "***", "name": "Bea"}}'
+        answer = await local.post("/api/acts/outbox.resend", json={"id": str(id), "payload": payload})
+        new = UUID(answer.json()["go"].rpartition("/")[2])
+    copy = await operations.outbox_event(shop.road.store, shop.road.outboxes, new)
+    assert copy.payload == {"basket_id": "a", "cents": 6, "buyer": {"card": "4111", "name": "Bea"}}
+    await closing(app)
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("/api/outbox?state=LOST", "state is 'LOST'"),
+        ("/api/outbox?since=yesterday", "since is 'yesterday'"),
+        ("/api/outbox?after=nonsense", "after is 'nonsense'"),
+        ("/api/outbox/count?state=SENT", "cannot be retried"),
+        ("/api/groups/wrapping?after=7", "neither a UUID nor a ULID"),
+        ("/api/jobs/7", "no job 7"),
+    ],
+)
+async def test_a_question_that_makes_no_sense_is_told_so(shop: Fair, path: str, told: str) -> None:
+    app = dashboard_app(shop.road)
+    async with visitor(app) as local:
+        answer = await local.get(path)
+    assert answer.status_code == 409
+    assert told in answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "told"),
+    [
+        ("outbox.retry", b"[]", "The body cannot be read"),
+        ("outbox.retry", b"\xff", "The body cannot be read"),
+        ("outbox.retry", b"{}", "missing required field `ids`"),
+        ("outbox.retry", b'{"ids": []}', "ids is empty"),
+        ("outbox.retry", b'{"ids": ["x"], "also": 1}', "unknown field `also`"),
+        ("outbox.skip", b'{"id": "x", "reason": " "}', "needs a reason"),
+        ("outbox.explode", b"{}", "There is no act"),
+    ],
+)
+async def test_an_act_that_makes_no_sense_is_refused(shop: Fair, name: str, body: bytes, told: str) -> None:
+    app = dashboard_app(shop.road)
+    async with visitor(app, content_type="application/json") as local:
+        answer = await local.post(f"/api/acts/{name}", content=body)
+    assert answer.status_code == 409
+    assert told in answer.json()["error"]
+
+
+async def test_the_document_describes_what_is_answered(shop: Fair) -> None:
+    await shop.sell("a")
+    app = dashboard_app(shop.road)
+    async with visitor(app) as local:
+        document = (await local.get("/api/openapi.json")).json()
+        assert set(document["components"]["schemas"]["EventPage"]["properties"]) == set(
+            (await local.get("/api/outbox")).json()
+        )
+        described = document["components"]["schemas"]["Status"]["properties"]
+        assert set(described) == set((await local.get("/api/status")).json())
+        assert f"/api/acts/{next(iter(ACTS))}" in document["paths"]
+    await closing(app)
+
+
+async def test_it_can_be_mounted_below_a_path(shop: Fair) -> None:
+    ids = await shop.sell("a")
+    await shop.park(ids)
+    inner = dashboard_app(shop.road)
+    app = Starlette(routes=[Mount("/ops", inner)])
+    async with visitor(app) as local:
+        text = (await local.get("/ops/outbox")).text
+        assert 'href="/ops/static/dashboard.css"' in text
+        assert 'href="/ops/outbox"' in text
+        assert (await local.get("/ops/static/dashboard.css")).status_code == 200
+        form = {"csrf": local.cookies[CSRF], "ids": str(ids[0])}
+        done = await local.post("/ops/do/outbox.retry", data=form)
+        assert done.headers["location"].startswith(f"/ops/outbox/{ids[0]}")
+    await closing(inner)
+
+
+async def test_a_broker_that_is_out_hides_nothing_else(shop: Fair, monkeypatch: pytest.MonkeyPatch) -> None:
+    from postroad.errors import BrokerUnavailable
+
+    async def out(*_: object, **__: object) -> Any:
+        raise BrokerUnavailable("The broker cannot be reached. Is it running?")
+
+    ids = await shop.sell("a")
+    await shop.park(ids)
+    monkeypatch.setattr(shop.road.broker, "subscriptions", out)
+    app = dashboard_app(shop.road)
+    async with visitor(app) as local:
+        assert "cannot be reached" in (await local.get("/")).text
+        for path in ("/outbox", f"/outbox/{ids[0]}", "/failures", "/groups", "/workers", "/topology"):
+            assert (await local.get(path)).status_code == 200, path
+        assert (await local.get("/dead")).status_code == 503
+    await closing(app)
+
+
+async def test_missing_tables_are_told_with_their_cure(tmp_path: Path) -> None:
+    fair = Fair(tmp_path)
+    fair.loop.close()
+    app = dashboard_app(fair.road)
+    async with visitor(app) as local:
+        answer = await local.get("/")
+    assert answer.status_code == 503
+    assert "postroad db migrate" in answer.text
+    await fair.road.aclose()
