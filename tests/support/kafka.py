@@ -49,6 +49,14 @@ def _until_seen(url: str, topic: str, partitions: int) -> None:
         time.sleep(0.01)
 
 
+def remove_topics(url: str, *names: str) -> None:
+    if there := sorted(topics(url) & set(names)):
+        for future in admin(url).delete_topics(there).values():
+            future.result()
+    while topics(url) & set(names):
+        time.sleep(0.01)
+
+
 def topics(url: str) -> set[str]:
     return set(admin(url).list_topics(timeout=5).topics)
 
