@@ -1,5 +1,6 @@
 """Kafka as an outsider sees it: to break what the adapter relies on, and to look at what it did."""
 
+import atexit
 import time
 from functools import cache
 from typing import Any
@@ -28,8 +29,19 @@ def with_options(url: str, **options: object) -> str:
 
 @cache
 def admin(url: str) -> AdminClient:
-    """Kept: what it was asked would end with it."""
+    """Kept: what it was asked would end with it. Let go before Python ends, which its threads would not survive."""
     return AdminClient(parse(url).client())
+
+
+atexit.register(admin.cache_clear)
+
+
+def awake(url: str) -> str:
+    """A server that has just been made keeps its first group waiting, until it has a place for groups at all."""
+    group = "awake"
+    asked = admin(url).list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=60)
+    asked[group].result()
+    return url
 
 
 def create_topic(url: str, topic: str, partitions: int = 3, **config: str) -> None:

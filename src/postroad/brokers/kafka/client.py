@@ -1,6 +1,7 @@
 """Asking Kafka, and what its errors mean to us."""
 
 import asyncio
+import atexit
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -52,6 +53,12 @@ librdkafka: Final = logging.getLogger("postroad.kafka.librdkafka")
 librdkafka.addFilter(_Seldom())
 
 
+_open: Final[set[AdminClient]] = set()
+"""Held here, so that the garbage collector never ends one: it may run in a thread of the very client that it would end,
+and librdkafka then ends the process."""
+atexit.register(_open.clear)
+
+
 class Rejection(BrokerError):
     """Kafka has answered, and the answer is no."""
 
@@ -94,9 +101,18 @@ class Client:
             raise self.translated(error.args[0]) from None
         return set(found.topics)
 
+    async def aclose(self) -> None:
+        if self._admin is not None:
+            _open.discard(self._admin)
+            last = [self._admin]
+            self._admin = None
+            # Whoever lets go of it last waits for its threads.
+            await asyncio.to_thread(last.clear)
+
     def _client(self) -> AdminClient:
         if self._admin is None:
             self._admin = AdminClient(settings(self._address, {}))
+            _open.add(self._admin)
         return self._admin
 
     def translated(self, error: KafkaError) -> BrokerError:

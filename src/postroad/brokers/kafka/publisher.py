@@ -17,6 +17,7 @@ from postroad.brokers.kafka.record import Letter
 from postroad.errors import BrokerError, BrokerUnavailable
 
 _LOOK: Final = 0.1
+_LAST_REPORTS: Final = 5.0
 _REFUSALS: Final = frozenset(
     {
         KafkaError.MSG_SIZE_TOO_LARGE,
@@ -104,7 +105,7 @@ class Sender:
             self._producer.poll(_LOOK)
         # Whoever waits for one of these hears that it did not arrive, as far as we know.
         self._producer.purge()
-        self._producer.flush(_LOOK)
+        self._producer.flush(_LAST_REPORTS)
 
 
 class Publisher:
