@@ -39,8 +39,10 @@ atexit.register(admin.cache_clear)
 def awake(url: str) -> str:
     """A server that has just been made keeps its first group waiting, until it has a place for groups at all."""
     group = "awake"
-    asked = admin(url).list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=60)
-    asked[group].result()
+    for patience in (5, 10, 20, 40):
+        asked = admin(url).list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=patience)
+        if asked[group].exception() is None:
+            break
     return url
 
 
