@@ -2,7 +2,6 @@
 
 import atexit
 import time
-from functools import cache
 from typing import Any
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, Message, TopicPartition
@@ -12,6 +11,7 @@ from postroad.brokers import connect_broker
 from postroad.brokers.base import Broker
 from postroad.brokers.kafka.address import parse
 from postroad.brokers.kafka.broker import KafkaBroker
+from postroad.brokers.kafka.client import let_go
 from postroad.clock import SystemClock
 
 
@@ -27,13 +27,20 @@ def with_options(url: str, **options: object) -> str:
     return "&".join([url, *(f"{name}={value}" for name, value in options.items())])
 
 
-@cache
+_admins: dict[str, AdminClient] = {}
+
+
 def admin(url: str) -> AdminClient:
-    """Kept: what it was asked would end with it. Let go before Python ends, which its threads would not survive."""
-    return AdminClient(parse(url).client())
+    """Kept: what it was asked would end with it."""
+    if url not in _admins:
+        _admins[url] = AdminClient(parse(url).client())
+    return _admins[url]
 
 
-atexit.register(admin.cache_clear)
+@atexit.register
+def _end() -> None:
+    while _admins:
+        let_go([_admins.popitem()[1]])
 
 
 def awake(url: str) -> str:

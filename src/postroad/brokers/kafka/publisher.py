@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from postroad.brokers.base import Confirmed, Outcome, Refused, Unavailable
 from postroad.brokers.kafka.address import Address
-from postroad.brokers.kafka.client import settings
+from postroad.brokers.kafka.client import FAREWELL, settings
 from postroad.brokers.kafka.record import Letter
 from postroad.errors import BrokerError, BrokerUnavailable
 
@@ -98,7 +98,7 @@ class Sender:
         self._closing = True
 
     def join(self) -> None:
-        self._thread.join()
+        self._thread.join(_LAST_REPORTS + FAREWELL)
 
     def _serve(self) -> None:
         while not self._closing:
@@ -106,6 +106,7 @@ class Sender:
         # Whoever waits for one of these hears that it did not arrive, as far as we know.
         self._producer.purge()
         self._producer.flush(_LAST_REPORTS)
+        del self._producer  # here, because that may take for ever
 
 
 class Publisher:
