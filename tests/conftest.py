@@ -17,6 +17,7 @@ import pytest
 
 from tests.support.components import Tally, address
 from tests.support.databases import fresh_mariadb, fresh_postgresql
+from tests.support.kafka import awake
 from tests.support.pubsub import fresh_project
 from tests.support.rabbitmq import fresh_vhost
 from tests.support.requirements import Labels, Recorder
@@ -66,7 +67,7 @@ def rabbitmq_url() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def kafka_url() -> str:
-    return address("kafka")
+    return awake(address("kafka"))
 
 
 @pytest.fixture

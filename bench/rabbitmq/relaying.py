@@ -32,7 +32,7 @@ async def measure(scale: Scale, server: str, url: str) -> list[Figure]:
 
         async def ours() -> float:
             await refill(road, events, keys=keys, customer=KILOBYTE)
-            return await _run(relay, events)
+            return await run_until_sent(relay, events)
 
         async def of_peer() -> float:
             return await peer.relay(road.database_url, url, few, prepared[0].body.decode())
@@ -49,7 +49,7 @@ async def measure(scale: Scale, server: str, url: str) -> list[Figure]:
     return figures
 
 
-async def _run(relay: Relay, events: int) -> float:
+async def run_until_sent(relay: Relay, events: int) -> float:
     """Events per second until all of them are carried, round over round as in a service."""
     before, stop, begun = relay.statistics.sent, asyncio.Event(), time.perf_counter()
     running = asyncio.create_task(relay.run(stop))

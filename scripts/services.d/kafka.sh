@@ -81,4 +81,4 @@ launch() {
 }
 
 # Its clients' port is opened last, when the node has joined its own quorum.
-answers() { listens "$port"; }
+answers() { (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; }

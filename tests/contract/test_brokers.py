@@ -47,6 +47,8 @@ def _connect(variant: str, folder: Path, request: pytest.FixtureRequest) -> Brok
             return connect_broker(request.getfixturevalue("rabbitmq_url"), clock=clock)
         case "rabbitmq with quorum queues":
             return connect_broker(request.getfixturevalue("rabbitmq_url") + "&queue_type=quorum", clock=clock)
+        case "kafka":
+            return connect_broker(request.getfixturevalue("kafka_url"), clock=clock)
         case _:
             return connect_broker(address(variant), clock=clock)
 

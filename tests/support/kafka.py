@@ -1,7 +1,7 @@
 """Kafka as an outsider sees it: to break what the adapter relies on, and to look at what it did."""
 
+import atexit
 import time
-from functools import cache
 from typing import Any
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, Message, TopicPartition
@@ -11,6 +11,7 @@ from postroad.brokers import connect_broker
 from postroad.brokers.base import Broker
 from postroad.brokers.kafka.address import parse
 from postroad.brokers.kafka.broker import KafkaBroker
+from postroad.brokers.kafka.client import let_go
 from postroad.clock import SystemClock
 
 
@@ -26,10 +27,30 @@ def with_options(url: str, **options: object) -> str:
     return "&".join([url, *(f"{name}={value}" for name, value in options.items())])
 
 
-@cache
+_admins: dict[str, AdminClient] = {}
+
+
 def admin(url: str) -> AdminClient:
     """Kept: what it was asked would end with it."""
-    return AdminClient(parse(url).client())
+    if url not in _admins:
+        _admins[url] = AdminClient(parse(url).client())
+    return _admins[url]
+
+
+@atexit.register
+def _end() -> None:
+    while _admins:
+        let_go([_admins.popitem()[1]])
+
+
+def awake(url: str) -> str:
+    """A server that has just been made keeps its first group waiting, until it has a place for groups at all."""
+    group = "awake"
+    for patience in (5, 10, 20, 40):
+        asked = admin(url).list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=patience)
+        if asked[group].exception() is None:
+            break
+    return url
 
 
 def create_topic(url: str, topic: str, partitions: int = 3, **config: str) -> None:
@@ -46,6 +67,14 @@ def let_grow(url: str, topic: str, partitions: int) -> None:
 def _until_seen(url: str, topic: str, partitions: int) -> None:
     """The server that is asked hears of it a moment later."""
     while len(found.partitions if (found := admin(url).list_topics(timeout=5).topics.get(topic)) else ()) < partitions:
+        time.sleep(0.01)
+
+
+def remove_topics(url: str, *names: str) -> None:
+    if there := sorted(topics(url) & set(names)):
+        for future in admin(url).delete_topics(there).values():
+            future.result()
+    while topics(url) & set(names):
         time.sleep(0.01)
 
 

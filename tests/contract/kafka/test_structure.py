@@ -9,7 +9,7 @@ from postroad.brokers.base import Change, Flow, Subscription, Topology
 from postroad.brokers.kafka.broker import KafkaBroker
 from postroad.errors import ConfigurationError, OperationRefused, UnsupportedByBroker
 from postroad.testing.post import Post
-from tests.support.kafka import admin, committed, connected, create_topic
+from tests.support.kafka import admin, committed, connected, create_topic, records
 
 DAY = 86_400.0
 
@@ -130,8 +130,11 @@ async def test_a_group_with_workers_elsewhere_is_not_set_back(post: Post, kafka_
 
 
 async def test_seeking_never_passes_over_what_is_not_settled(post: Post, kafka_url: str) -> None:
-    await post.send_texts("k", "abc")
-    assert await post.broker.seek(post.subscription.name, datetime.now(UTC) + timedelta(days=1)) == 0
+    for text in "abc":
+        await post.send_texts("k", text)
+    last = datetime.fromtimestamp(records(kafka_url, post.topic)[-1].timestamp()[1] / 1_000, UTC)
+    for moment in (last, last + timedelta(days=1)):
+        assert await post.broker.seek(post.subscription.name, moment) == 0
     assert await post.take_texts(await post.subscribe(), 3) == "abc"
 
 

@@ -131,6 +131,7 @@ class KafkaBroker:
     async def aclose(self) -> None:
         await asyncio.gather(*(receiver.aclose() for receiver in self._receivers))
         await self._publisher.aclose()
+        await self._client.aclose()
 
     def _mine(self, subscription: str) -> list[KafkaReceiver]:
         return [r for r in self._receivers if r.subscription == subscription and not r.closed]

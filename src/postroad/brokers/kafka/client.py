@@ -1,7 +1,9 @@
 """Asking Kafka, and what its errors mean to us."""
 
 import asyncio
+import atexit
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -52,6 +54,11 @@ librdkafka: Final = logging.getLogger("postroad.kafka.librdkafka")
 librdkafka.addFilter(_Seldom())
 
 
+FAREWELL: Final = 3.0
+"""Seconds that the end of a client may take. Librdkafka (2.16) can wait for ever for threads that spoke to servers that
+went away, so clients end in threads that may be left behind."""
+
+
 class Rejection(BrokerError):
     """Kafka has answered, and the answer is no."""
 
@@ -94,13 +101,42 @@ class Client:
             raise self.translated(error.args[0]) from None
         return set(found.topics)
 
+    async def aclose(self) -> None:
+        await asyncio.to_thread(self.end)
+
+    def end(self) -> None:
+        """Blocks, but not for long."""
+        _open.discard(self)
+        last, self._admin = [self._admin], None
+        let_go(last)
+
     def _client(self) -> AdminClient:
         if self._admin is None:
             self._admin = AdminClient(settings(self._address, {}))
+            _open.add(self)
         return self._admin
 
     def translated(self, error: KafkaError) -> BrokerError:
         return translated(error, self._address)
+
+
+_open: Final[set[Client]] = set()
+"""Held here, so that the garbage collector never ends one: it may run in a thread of the very client that it would end,
+and librdkafka then ends the process."""
+
+
+@atexit.register
+def _end_all() -> None:
+    """Python's own end would wait for them in the main thread."""
+    for client in list(_open):
+        client.end()
+
+
+def let_go(last: list[AdminClient | None]) -> None:
+    """Nobody else may have what is in this list."""
+    ending = threading.Thread(target=last.clear, name="postroad-kafka-end", daemon=True)
+    ending.start()
+    ending.join(FAREWELL)
 
 
 def translated(error: KafkaError, address: Address) -> BrokerError:

@@ -29,6 +29,7 @@ _LOOK: Final = 0.05
 """Seconds after which somebody with an errand is heard at the latest."""
 _LOOK_WHILE_FULL: Final = 0.002
 _AFTER_A_SURPRISE: Final = 1.0
+_FAREWELL: Final = 10.0
 
 log = logging.getLogger("postroad.kafka")
 
@@ -79,9 +80,8 @@ class Consumer:
         self._closing = True
 
     def join(self) -> None:
-        """Blocks."""
-        if self._thread.ident is not None:
-            self._thread.join()
+        """Blocks, but not for ever: where the server is away, the last commit and the farewell may take long."""
+        self._thread.join(_FAREWELL)
 
     # -- errands -----------------------------------------------------------------------------------------
 
@@ -109,14 +109,7 @@ class Consumer:
                 self._retire(old)
                 self._partitions[old.name] = Partition(*old.name, next=target, committed=target)
         self._tell(Gone())
-        try:
-            for place in places:
-                self._member.seek(place)
-        except BaseException:
-            self._closing = (
-                True  # else what was in hand would be passed over; whoever comes next begins where it should
-            )
-            raise
+        self._move(places)
         return again
 
     # -- the thread --------------------------------------------------------------------------------------

@@ -12,11 +12,12 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from postroad.brokers.base import Confirmed, Outcome, Refused, Unavailable
 from postroad.brokers.kafka.address import Address
-from postroad.brokers.kafka.client import settings
+from postroad.brokers.kafka.client import FAREWELL, settings
 from postroad.brokers.kafka.record import Letter
 from postroad.errors import BrokerError, BrokerUnavailable
 
 _LOOK: Final = 0.1
+_LAST_REPORTS: Final = 5.0
 _REFUSALS: Final = frozenset(
     {
         KafkaError.MSG_SIZE_TOO_LARGE,
@@ -97,14 +98,15 @@ class Sender:
         self._closing = True
 
     def join(self) -> None:
-        self._thread.join()
+        self._thread.join(_LAST_REPORTS + FAREWELL)
 
     def _serve(self) -> None:
         while not self._closing:
             self._producer.poll(_LOOK)
         # Whoever waits for one of these hears that it did not arrive, as far as we know.
         self._producer.purge()
-        self._producer.flush(_LOOK)
+        self._producer.flush(_LAST_REPORTS)
+        del self._producer  # here, because that may take for ever
 
 
 class Publisher:

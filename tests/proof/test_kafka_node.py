@@ -1,0 +1,79 @@
+"""A Kafka of our own, stopped and started while messages are on their way."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from postroad.brokers.base import Confirmed, Receiver
+from postroad.errors import BrokerUnavailable
+from postroad.testing.post import Post
+from proof.chaos.servers import Server, installed
+from tests.support.components import missing
+from tests.support.kafka import awake, connected
+
+
+@pytest.fixture
+async def kafka_node(tmp_path: Path) -> AsyncIterator[Server]:
+    if not installed("kafka"):
+        missing("kafka", "neither mvn nor java is installed")
+    server = Server("kafka", tmp_path)
+    await server.create()
+    await server.start()
+    yield server
+    await server.stop()
+
+
+@pytest.mark.spec("P6")
+async def test_a_server_that_restarts_costs_duplicates_at_most(kafka_node: Server) -> None:
+    broker = connected(awake(kafka_node.url), publish_timeout=2)
+    post = Post(broker)
+    await broker.apply(post.topology)
+    receiver, steps, keys = await post.subscribe(), 60, [f"k{n}" for n in range(5)]
+    seen: dict[str, list[int]] = {key: [] for key in keys}
+    sending = asyncio.create_task(send_all(post, keys, steps))
+    receiving = asyncio.create_task(receive_all(receiver, seen, steps))
+    for so_far in (10, 30):
+        while min(map(len, seen.values())) < so_far:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        await kafka_node.restart()
+    async with asyncio.timeout(120):
+        await asyncio.gather(sending, receiving)
+    assert seen == {key: list(range(steps)) for key in keys}
+    assert await post.has_depth(0)
+
+    # And while it is away, that is said, and nobody has to wait for it to come back before he may go.
+    await kafka_node.stop()
+    with pytest.raises(BrokerUnavailable, match=f"127.0.0.1:{kafka_node.port}"):
+        await asyncio.wait_for(receiver.receive(), 60)
+    begun = time.monotonic()
+    await broker.aclose()
+    assert time.monotonic() - begun < 15
+
+
+async def send_all(post: Post, keys: list[str], steps: int) -> None:
+    """As a relay does it: of each key the next one when the one before it is confirmed."""
+    left = dict.fromkeys(keys, 0)
+    while left:
+        heads = list(left.items())
+        outcomes = await post.broker.send([post.message(key, str(step)) for key, step in heads])
+        for (key, step), outcome in zip(heads, outcomes, strict=True):
+            if outcome == Confirmed():
+                left[key] = step + 1
+                if left[key] == steps:
+                    del left[key]
+        await asyncio.sleep(0.01)
+
+
+async def receive_all(receiver: Receiver, seen: dict[str, list[int]], steps: int) -> None:
+    while min(map(len, seen.values())) < steps:
+        try:
+            deliveries = await receiver.receive()
+        except BrokerUnavailable:
+            continue
+        for delivery in deliveries:
+            if (step := int(delivery.data)) not in seen[delivery.key]:
+                seen[delivery.key].append(step)
+            await delivery.ack()
