@@ -12,7 +12,7 @@ from uuid import UUID
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from postroad.brokers import connect_broker
-from postroad.brokers.base import Broker, Subscription, Topology
+from postroad.brokers.base import Broker, Schema, Subscription, Topology
 from postroad.clock import Clock, SystemClock
 from postroad.codec.upcast import Upcaster, Upcasters
 from postroad.drain import drain
@@ -48,6 +48,7 @@ class Postroad:
         outboxes: Sequence[OutboxTable] = (DEFAULT_OUTBOX,),
         relay: RelayOptions | None = None,
         subscriber: SubscriberOptions | None = None,
+        schemas: Sequence[Schema] = (),
         outbox_retention: float = 7 * DAY,
         inbox_retention: float = 15 * DAY,
         clock: Clock | None = None,
@@ -62,6 +63,7 @@ class Postroad:
         self.outboxes = tuple(outboxes)
         self.relay_options = relay or RelayOptions()
         self.subscriber_options = subscriber or SubscriberOptions()
+        self.schemas = tuple(schemas)
         self.registry = Registry()
         self.upcasters = Upcasters()
         self._check_retention(outbox_retention, inbox_retention)
@@ -175,7 +177,7 @@ class Postroad:
             for topic in self.registry.topics(group)
         )
         topics = {*known_topics(), *(subscription.topic for subscription in subscriptions)}
-        return Topology(tuple(sorted(topics)), subscriptions)
+        return Topology(tuple(sorted(topics)), subscriptions, self.schemas)
 
     def runner(self, *, relay: bool = True, groups: Sequence[str] | None = None) -> Runner:
         """What one process runs: relays of all outboxes, the consumers of some groups, and the housekeeping."""

@@ -14,6 +14,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from postroad import Backoff, PoisonError, Postroad, RelayOptions, SubscriberOptions, event
+from tests.journeys.test_docs import blocks, run
 from tests.support.commands import Shell
 
 TOPIC = "journey.parcel.events"
@@ -178,3 +179,18 @@ def all_rows(url: str) -> list[tuple[str, int]]:
         if len(rows) >= 10:
             return [(row.parcel, row.step) for row in rows]
         time.sleep(0.1)
+
+
+def test_the_readme_block_runs_on_pubsub(tmp_path: Path, pubsub_url: str) -> None:
+    _, code = blocks("README.md")[0]
+    (tmp_path / "block.py").write_text(code, encoding="utf-8")
+    ran = run(tmp_path, sys.executable, "block.py", BROKER_URL=pubsub_url)
+    assert (ran.stdout, ran.stderr, ran.returncode) == ("receipt for o-1: 42.00\n", "", 0)
+
+
+@pytest.mark.spec("F8")
+def test_the_schema_of_the_guide_is_attached(tmp_path: Path, pubsub_url: str) -> None:
+    ((_, code),) = blocks("docs/brokers/pubsub.md")
+    shell = Shell(tmp_path, BROKER_URL=pubsub_url)
+    (tmp_path / "shop.py").write_text(code, encoding="utf-8")
+    assert "create  schema        order-placed-v1" in shell("topology apply shop:road")
