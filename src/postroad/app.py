@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Select, Table
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from postroad.brokers import connect_broker
-from postroad.brokers.base import Broker, Subscription, Topology
+from postroad.brokers.base import Broker, Schema, Subscription, Topology
 from postroad.clock import Clock, SystemClock
 from postroad.codec.upcast import Upcaster, Upcasters
 from postroad.commands import CommandBox, Commands, CommandWorker, Executor, Submitted
@@ -65,6 +65,7 @@ class Postroad:
         relay: RelayOptions | None = None,
         subscriber: SubscriberOptions | None = None,
         group_options: Mapping[str, SubscriberOptions] | None = None,
+        schemas: Sequence[Schema] = (),
         outbox_retention: float = 7 * DAY,
         inbox_retention: float = 15 * DAY,
         canary: Canary | None = None,
@@ -82,6 +83,7 @@ class Postroad:
         self.subscriber_options = subscriber or SubscriberOptions()
         self.group_options = dict(group_options or {})
         """Of the groups that do not work like the others."""
+        self.schemas = tuple(schemas)
         self.registry = Registry()
         self.commands = Commands()
         self.upcasters = Upcasters()
@@ -345,7 +347,7 @@ class Postroad:
             for topic in self.registry.topics(group)
         )
         topics = {*known_topics(), *(subscription.topic for subscription in subscriptions)}
-        return Topology(tuple(sorted(topics)), subscriptions)
+        return Topology(tuple(sorted(topics)), subscriptions, self.schemas)
 
     def runner(self, *, relay: bool = True, groups: Sequence[str] | None = None) -> Runner:
         """What one process runs: relays of all outboxes, the consumers of some groups, and the housekeeping.

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from postroad.brokers import available_brokers, connect_broker
-from postroad.brokers.base import Broker
+from postroad.brokers.base import Broker, Schema, Topology
 from postroad.clock import SystemClock
+from postroad.errors import UnsupportedByBroker
 from postroad.testing import FaultyBroker
 from postroad.testing.broker_contract import BrokerContract
 from tests.support.components import address
@@ -55,6 +56,14 @@ def _connect(variant: str, folder: Path, request: pytest.FixtureRequest) -> Brok
 
 class TestBrokers(BrokerContract):
     pass
+
+
+@pytest.mark.parametrize("variant", ["embedded in memory", "rabbitmq"])
+async def test_a_schema_that_the_broker_would_not_enforce_is_refused(broker: Broker) -> None:
+    wanted = Topology(("a.b.events",), (), (Schema("a.b.events", "a", "avro", "{}"),))
+    for ask in (broker.plan, broker.apply):
+        with pytest.raises(UnsupportedByBroker, match="has no schemas"):
+            await ask(wanted)
 
 
 def test_the_embedded_broker_is_among_them() -> None:

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 from postroad.brokers.base import Change, Depth, Subscription, Topology
 from postroad.brokers.embedded.database import SQL, moment
-from postroad.errors import ConfigurationError
+from postroad.errors import ConfigurationError, UnsupportedByBroker
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,8 @@ def depth(connection: sqlite3.Connection, now: int, *, name: str) -> Depth:
 
 
 def plan(connection: sqlite3.Connection, now: int, *, wanted: Topology) -> list[Change]:
+    if wanted.schemas:
+        raise UnsupportedByBroker("embedded", "schemas", "Leave them out, or use Pub/Sub.")
     topics = {name for (name,) in connection.execute(SQL["topics"]).fetchall()}
     names = dict.fromkeys([*wanted.topics, *(s.topic for s in wanted.subscriptions)])
     changes = [Change("create", "topic", name) for name in names if name not in topics]

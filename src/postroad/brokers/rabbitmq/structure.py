@@ -51,6 +51,8 @@ class Structure:
         """Those that were created from here."""
 
     async def plan(self, wanted: Topology) -> list[Change]:
+        if wanted.schemas:
+            raise UnsupportedByBroker("RabbitMQ", "schemas", "Leave them out, or use Pub/Sub.")
         changes = []
         for topic in _topics(wanted):
             _check_length(f"The exchange of topic {topic!r}", self._layout.exchange(topic))

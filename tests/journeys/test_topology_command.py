@@ -1,0 +1,45 @@
+"""postroad topology: the plan first, then the deed, the same on every broker."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import Shell
+from tests.support.components import address
+from tests.support.pubsub import fresh_project
+
+
+@pytest.fixture(params=["embedded", "rabbitmq", "pubsub"])
+def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Shell:
+    match request.param:
+        case "embedded":
+            url = f"embedded:{tmp_path / 'broker.db'}"
+        case "rabbitmq":
+            url = str(request.getfixturevalue("rabbitmq_url"))
+        case _:
+            url = fresh_project(address("pubsub"))
+    return Shell(tmp_path, BROKER_URL=url)
+
+
+@pytest.mark.spec("P19")
+def test_the_plan_is_shown_and_applied_and_then_there_is_nothing_left(shell: Shell) -> None:
+    told = shell("topology plan shop:road")
+    assert "shop.order.events.receipts" in told
+    assert "Nothing was done. Run: postroad topology apply shop:road" in told
+    done = json.loads(shell("topology apply shop:road --json"))
+    assert done["applied"] is True
+    assert {"topic", "subscription"} == {change["kind"] for change in done["changes"]}
+    assert "is up to date" in shell("topology apply shop:road")
+
+
+def test_a_broker_that_is_not_there_is_named(tmp_path: Path) -> None:
+    shell = Shell(tmp_path, BROKER_URL="pubsub://my-project?emulator=127.0.0.1:9")
+    told = shell("topology apply shop:road", expect=1)
+    assert "127.0.0.1:9" in told
+    assert len(told.splitlines()) == 1
+
+
+def test_without_an_application_nobody_knows_what_to_do(tmp_path: Path) -> None:
+    shell = Shell(tmp_path, BROKER_URL="embedded:", DATABASE_URL="sqlite://")
+    assert "Name it with --app" in shell("topology plan", expect=1)
