@@ -53,7 +53,7 @@ def told(settings: Any, environment: dict[str, str]) -> str:
 
 
 @pytest.mark.spec("P15")
-@bounded(600)
+@bounded(300)
 @given(
     st.dictionaries(st.sampled_from(KEYS), plain, max_size=5),
     st.dictionaries(variables, st.text(st.characters(exclude_characters="\0"), max_size=20)),
@@ -68,7 +68,7 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.mark.spec("P15")
-@bounded(600)
+@bounded(300)
 @given(data=st.data(), agreed=st.booleans())
 def test_a_damaged_file_is_refused_in_a_sentence_without_its_secret(
     file: Path, data: st.DataObject, agreed: bool
@@ -82,7 +82,7 @@ def test_a_damaged_file_is_refused_in_a_sentence_without_its_secret(
     assert MARK not in told(file, {})
 
 
-@bounded(200)
+@bounded(100)
 @given(st.binary(max_size=60))
 def test_any_bytes_are_a_file_or_refused(file: Path, data: bytes) -> None:
     file.write_bytes(data)

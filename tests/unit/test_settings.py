@@ -122,6 +122,7 @@ def test_pubsubs_variables_do_not_turn_another_broker_off() -> None:
     everywhere = {"GCP_PROJECT_ID": "some-project", "PUBSUB_SUB_A": "catalog.video.events.catalog-reader"}
     for settings in ({"broker_url": "embedded:x.db"}, {"rabbitmq": {"publisher": {"batch_size": 5}}}):
         assert made(settings, everywhere) == made(settings)
+    assert made({"source": "shop"}, {"PUBSUB_EMULATOR_HOST": "localhost:8085"}) == {"source": "shop"}
 
 
 @pytest.mark.spec("P15")

@@ -77,10 +77,10 @@ def _file(place: "str | os.PathLike[str] | None") -> dict[str, Any]:
 
 
 def _variables(plain: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Which variables count, and for which key. Those of Pub/Sub do not where the settings name another broker:
-    every process in that cloud may have them."""
+    """Which variables count, and for which key. Those of Pub/Sub do not where the settings name another broker, or
+    nobody names a project: every process in that cloud, or beside an emulator, may have them."""
     known: dict[str, tuple[str, ...]] = {**_VARIABLES}
-    if "pubsub" in plain or not {"rabbitmq", "broker_url"} & plain.keys():
+    if "pubsub" in plain or ("GCP_PROJECT_ID" in given and not {"rabbitmq", "broker_url"} & plain.keys()):
         known |= _PUBSUB_VARIABLES
         for variable in sorted(given):
             name = variable.removeprefix(_TOPIC).removeprefix(_SUBSCRIPTION).lower()
