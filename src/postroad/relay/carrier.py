@@ -92,7 +92,7 @@ class Carrier:
             if not isinstance(error, BrokerError):
                 log.exception("the adapter of %s failed", self._broker.address)
             outcomes = [Unavailable(describe(error))] * len(batch)
-        spans.end(["" if isinstance(outcome, Confirmed) else outcome.reason for outcome in outcomes])
+        spans.end("" if isinstance(outcome, Confirmed) else outcome.reason for outcome in outcomes)
         rest = iter(outcomes)
         return [[next(rest) for _ in run] for run in runs]
 

@@ -6,7 +6,7 @@ and `span_id`; nobody on the way changes it.
 """
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -77,9 +77,9 @@ class Publishing:
             attributes=_about("send", message.topic, message),
         )
 
-    def end(self, troubles: Sequence[str]) -> None:
+    def end(self, troubles: Iterable[str]) -> None:
         """With what went wrong for each message; empty where nothing did."""
-        for span, trouble in zip(self._spans, troubles, strict=bool(self._spans)):
+        for span, trouble in zip(self._spans, troubles, strict=False):  # none of it is asked for without spans
             if span is not None:
                 _fail(span, trouble)
                 span.end()
