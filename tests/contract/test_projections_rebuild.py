@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Column, String, text
 
 from postroad.errors import OperationRefused, UnsupportedByBroker
-from postroad.projections import BrokerSource
+from postroad.projections import BrokerSource, state
 from postroad.projections.rebuild import Rebuild
 from postroad.testing.office import RecordingBroker
 from tests.support.projections import (
@@ -138,6 +138,27 @@ async def test_nothing_is_lost_between_catching_up_and_the_swap_under_live_write
         video: (version - 1, version) for video, version in reached.items()
     }
     assert min(reached.values()) > 3
+
+
+async def test_workers_that_take_turns_do_not_keep_a_rebuild_waiting(videos: Catalog) -> None:
+    """There is always one of them at work: who asks for a moment without any must get it all the same."""
+    await videos.deliver(*HISTORY)
+    stop = asyncio.Event()
+
+    async def work(turn: int) -> None:
+        await asyncio.sleep(turn * 0.01)
+        while not stop.is_set():
+            async with videos.store.transaction() as connection:
+                await state.fence(videos.store, connection, NAME)
+                await asyncio.sleep(0.15)
+
+    workers = [] if videos.store.one_writer else [asyncio.create_task(work(turn)) for turn in range(15)]
+    try:
+        async with asyncio.timeout(30):
+            assert (await videos.rebuild(Listed(HISTORY)).run()).swapped
+    finally:
+        stop.set()
+        await asyncio.gather(*workers)
 
 
 async def test_a_second_rebuild_at_once_is_refused(videos: Catalog) -> None:
