@@ -11,6 +11,7 @@ import pytest
 
 from postroad.cli import main
 from tests.support.commands import Shell, leaves
+from tests.support.kafka import remove_topics
 
 ROOT = Path(__file__).parents[2]
 _BLOCK = re.compile(r"```python(?: file=(\S+))?\n(.*?)```", re.DOTALL)
@@ -61,6 +62,14 @@ def test_the_readme_block_runs_on_rabbitmq(tmp_path: Path, rabbitmq_url: str) ->
     (tmp_path / "block.py").write_text(code, encoding="utf-8")
     ran = run(tmp_path, sys.executable, "block.py", BROKER_URL=rabbitmq_url)
     assert (ran.stdout, ran.stderr, ran.returncode) == ("receipt for o-1: 42.00\n", "", 0)
+
+
+def test_the_readme_block_runs_on_kafka(tmp_path: Path, kafka_url: str) -> None:
+    _, code = blocks("README.md")[0]
+    (tmp_path / "block.py").write_text(code, encoding="utf-8")
+    remove_topics(kafka_url, "shop.order.events", "shop.order.events.dlq")
+    ran = run(tmp_path, sys.executable, "block.py", BROKER_URL=kafka_url)
+    assert (ran.stdout, ran.returncode) == ("receipt for o-1: 42.00\n", 0), ran.stderr
 
 
 GUIDES = ("writing", "consuming", "commands-and-events", "observing", "dashboard")

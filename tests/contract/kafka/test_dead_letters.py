@@ -65,7 +65,7 @@ async def test_a_letter_that_was_buried_twice_is_one_letter(post: Post) -> None:
 
 
 async def test_what_cannot_be_buried_is_not_settled(kafka_url: str) -> None:
-    broker = connected(kafka_url, publish_timeout=1)
+    broker = connected(kafka_url, publish_timeout=3)
     post = Post(broker)
     await broker.apply(post.topology)
     receiver = await post.subscribe()

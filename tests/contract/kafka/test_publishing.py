@@ -57,7 +57,7 @@ async def test_a_topic_is_never_created_by_sending_to_it(post: Post, kafka_url: 
 
 
 async def test_a_topic_that_is_removed_is_missed(kafka_url: str) -> None:
-    broker = connected(kafka_url, publish_timeout=1)
+    broker = connected(kafka_url, publish_timeout=3)
     post = Post(broker)
     await broker.apply(post.topology)
     await post.send_texts("k", "a")

@@ -10,13 +10,15 @@ from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ClusterMetadata
 
 from postroad.brokers.kafka.address import ANSWER_SECONDS, Address
 from postroad.errors import BrokerError, BrokerUnavailable
 
 _SELDOM: Final = 30.0
 _PAUSE: Final = 0.05
+_ALWAYS_THERE: Final = "__consumer_offsets"
+"""A topic of Kafka's own, so that not all topics are told."""
 _SOON: Final = frozenset(
     {
         KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -80,6 +82,9 @@ class Client:
         return answers[None]
 
     async def ask_all(self, question: Callable[[AdminClient], Mapping[K, Future[T]]]) -> dict[K, T]:
+        # Only of a server that has just answered: what an administrator has asked in vain may end the process when the
+        # server comes back (an assertion of librdkafka, seen with 2.8). Metadata may be asked for at any time.
+        await self._metadata(_ALWAYS_THERE)
         deadline = time.monotonic() + ANSWER_SECONDS
         while True:
             asked = question(self._client())
@@ -95,11 +100,26 @@ class Client:
             await asyncio.sleep(_PAUSE)
 
     async def topics(self) -> set[str]:
+        return set((await self._metadata()).topics)
+
+    async def partitions(self, topic: str) -> int:
+        """How many the topic has; 0: there is no such topic. Asking does not create it."""
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while True:
+            found = (await self._metadata(topic)).topics[topic]
+            if found.error is None:
+                return len(found.partitions)
+            if found.error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION):
+                return 0
+            if found.error.code() not in _SOON or time.monotonic() > deadline:
+                raise self.translated(found.error)
+            await asyncio.sleep(_PAUSE)
+
+    async def _metadata(self, *topic: str) -> ClusterMetadata:
         try:
-            found = await asyncio.to_thread(self._client().list_topics, timeout=ANSWER_SECONDS)
+            return await asyncio.to_thread(self._client().list_topics, *topic, timeout=ANSWER_SECONDS)
         except KafkaException as error:
             raise self.translated(error.args[0]) from None
-        return set(found.topics)
 
     async def aclose(self) -> None:
         await asyncio.to_thread(self.end)
@@ -112,7 +132,7 @@ class Client:
 
     def _client(self) -> AdminClient:
         if self._admin is None:
-            self._admin = AdminClient(settings(self._address, {}))
+            self._admin = AdminClient(settings(self._address, {"allow.auto.create.topics": False}))
             _open.add(self)
         return self._admin
 

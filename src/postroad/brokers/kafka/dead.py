@@ -38,7 +38,6 @@ class Graveyard:
             "topic": delivery.topic,
             "partition": str(arrival.partition.number),
             "offset": str(arrival.offset),
-            "key": arrival.key,
         }
         id = f"{group}-{arrival.partition.number}-{arrival.offset}"
         headers = _encoded(arrival.attributes) + _encoded({OWN + name: value for name, value in own.items()})
@@ -62,9 +61,9 @@ class Graveyard:
         for letter in letters:
             # Into its own topic, where its key's later events come: in another one somebody else might handle it beside
             # them. Other subscriptions see whom it is for, and pass it over.
-            key, headers = letter.attributes.get("aggregate_id", ""), dict(letter.attributes)
-            told = _encoded(headers) + _encoded({FOR: letter.subscription})
-            await self._publisher.place(Letter(topic, key.encode() or None, letter.data, told))
+            key = letter.attributes.get("aggregate_id", "").encode() or None
+            headers = _encoded(letter.attributes) + _encoded({FOR: letter.subscription})
+            await self._publisher.place(Letter(topic, key, letter.data, headers))
             await self._entomb(topic, letter)
         return len(letters)
 

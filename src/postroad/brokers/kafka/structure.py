@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, TopicCollection, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, TopicPartition
 from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
@@ -35,16 +35,7 @@ class Structure:
     # -- what is there -----------------------------------------------------------------------------------
 
     async def partitions(self, topic: str) -> int:
-        """How many the topic has; 0: there is no such topic. Asking does not create it."""
-        try:
-            found = await self._client.ask(
-                lambda admin: admin.describe_topics(TopicCollection([topic]), request_timeout=ANSWER_SECONDS)[topic]
-            )
-        except Rejection as rejection:
-            if rejection.code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION):
-                return 0
-            raise
-        return len(found.partitions)
+        return await self._client.partitions(topic)
 
     def objection(self, topic: str, partitions: int) -> str:
         """Why a topic must not be used, if so."""
