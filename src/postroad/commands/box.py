@@ -51,12 +51,12 @@ class CommandBox:
                 if not await insert_new(store, connection, "command_submit", **columns_of(message)):
                     raise StoreBusy(f"Somebody else wrote {message.type} {message.id} in the same moment. Ask again.")
                 rows = await self._lock(connection, message)
-            record, now = record_of(rows[0], store), store.time_out(rows[0].read_at)
-            assert now is not None
+            record = record_of(rows[0], store)
             record.check_same(message)
             if record.status is CommandStatus.COMPLETED:
                 return record
-            if record.is_held(now) or not (held := await self.take(record, connection)):
+            held = await self.take(record, connection)
+            if held is None:
                 raise CommandStillProcessing(message.type, message.id)
             return held
 
@@ -64,7 +64,7 @@ class CommandBox:
         return (await self.store.execute(connection, "command_lock", command_id=message.id)).rows
 
     async def take(self, record: CommandRecord, connection: AsyncConnection) -> Held | None:
-        """None if it is no longer as the record says."""
+        """None if it is no longer as the record says, or if somebody has it and his lease has not ended."""
         taken = await self.store.execute(
             connection,
             "command_take",

@@ -103,6 +103,7 @@ class Executor:
                 f"{message.type} is executed inside a handler, in a transaction of its own: it would stay done if the "
                 "handler failed. Write: await road.execute(command, session=session)"
             )
+        self.commands.handler_of(message.type)  # or it would be claimed for nothing
         opened = await self._open(message)
         if isinstance(opened, CommandRecord):
             return await self.events.caused_by(opened.command_id)

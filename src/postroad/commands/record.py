@@ -62,10 +62,6 @@ class CommandRecord:
             user_id=self.user_id,
         )
 
-    def is_held(self, now: datetime) -> bool:
-        """Whether somebody is at it, by the database's clock."""
-        return self.status is CommandStatus.PROCESSING and self.locked_until is not None and self.locked_until > now
-
     def check_same(self, message: Message) -> None:
         """Raises CommandConflict unless it is the very same command that was asked for before."""
         asked = (message.type, message.aggregate_type, message.payload)

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from uuid import UUID
@@ -13,6 +14,7 @@ from sqlalchemy import text
 
 from postroad import BusinessError, Postroad
 from postroad.commands import CommandRecord, CommandStatus
+from postroad.commands.box import Held
 from postroad.errors import (
     AggregateNotFound,
     InvalidCommand,
@@ -20,6 +22,7 @@ from postroad.errors import (
     StoreUnavailable,
     ValidationFailed,
 )
+from postroad.retry import Retry
 from postroad.testing import VirtualClock
 from tests.support.genesis import (
     FinishSession,
@@ -209,10 +212,20 @@ async def test_of_those_who_saw_the_same_command_one_takes_it(road: Postroad) ->
     async with road.store.transaction() as connection:
         assert await box.take(record, connection)
         assert not await box.take(record, connection)
-    # Nor one whose lease was renewed, or that was settled, since it was looked at.
-    seen = await found(road, record.command_id)
+        # Nor, while the lease lasts, one who has seen that somebody has it.
+        assert not await box.take(replace(record, epoch=1, status=CommandStatus.PROCESSING), connection)
+    # Nor one who has not seen that it was given back, or has failed, and waits for its next try.
+    assert await box.release(Held(record, 1), 60.0)
+    assert not await _takes(road, record)
+    released = await found(road, record.command_id)
+    assert await _takes(road, released)
+    assert await box.fail(Held(record, 2), RuntimeError("no"), Retry(60.0), 1)
+    assert not await _takes(road, replace(released, epoch=2, status=CommandStatus.PROCESSING))
+
+
+async def _takes(road: Postroad, record: CommandRecord) -> bool:
     async with road.store.transaction() as connection:
-        assert not await box.take(seen, connection)
+        return await road.executor.box.take(record, connection) is not None
 
 
 async def test_an_outage_costs_no_attempt(road: Postroad, caplog: pytest.LogCaptureFixture) -> None:

@@ -7,7 +7,7 @@ VALUES (:command_id, :command_type, :aggregate_type, :aggregate_id, :payload, :t
 -- name: command_lock
 SELECT seq, command_id, command_type, aggregate_type, aggregate_id, payload, tenant_id, user_id, correlation_id,
        causation_id, status, retry_count, next_retry_at, error_message, locked_by, locked_until, epoch, created_at,
-       started_at, finished_at, UTC_TIMESTAMP(6) AS read_at
+       started_at, finished_at
   FROM {commands} WHERE command_id = :command_id
    FOR UPDATE;
 

@@ -8,7 +8,7 @@ ON CONFLICT (command_id) DO NOTHING;
 -- name: command_lock
 SELECT seq, command_id, command_type, aggregate_type, aggregate_id, payload, tenant_id, user_id, correlation_id,
        causation_id, status, retry_count, next_retry_at, error_message, locked_by, locked_until, epoch, created_at,
-       started_at, finished_at, postroad_now() AS read_at
+       started_at, finished_at
   FROM {commands} WHERE command_id = :command_id;
 
 -- name: command_take
