@@ -220,7 +220,7 @@ async def test_a_search_goes_on_where_it_stopped_and_finds_each_once(
     moment = port.road.clock.now() - timedelta(hours=1)
     for number, id in enumerate(sorted(ids)):
         await port.set(id, state="SENT", published_at=moment + timedelta(seconds=number // 4))
-    monkeypatch.setattr("postroad.operations.outbox._WINDOW", 2)
+    monkeypatch.setattr("postroad.operations.pages._WINDOW", 2)
     store, outboxes, place, found, looks = port.road.store, port.road.outboxes, None, [], 0
     while True:
         look = await operations.search(store, outboxes, Filter(text="crate"), limit=50, after=place)
@@ -243,5 +243,5 @@ async def test_a_long_backlog_is_listed_like_a_short_one(port: Port, monkeypatch
 
     short = await listed()
     assert sorted(short[0]) == sorted(ids)  # type: ignore[type-var]
-    monkeypatch.setattr("postroad.operations.outbox._MANY", 2)
+    monkeypatch.setattr("postroad.operations.pages._MANY", 2)
     assert await listed() == short

@@ -10,12 +10,16 @@ from typing import Any
 
 import pytest
 import uvicorn
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 from starlette.applications import Starlette
 
 from postroad.dashboard import dashboard_app
 from tests.support.components import address
 from tests.support.fair import Fair
+
+PATIENCE = 60_000.0
+"""Milliseconds: how long a loaded machine may take to show what it will show."""
+expect.set_options(timeout=PATIENCE)
 
 
 @pytest.fixture
@@ -68,7 +72,7 @@ def browser(chromium_url: str) -> Iterator[Browser]:
 def page(browser: Browser, chromium_url: str) -> Iterator[Page]:
     """What the browser complains of is a mistake of ours: a script that failed, or one that the policy stopped."""
     context = browser.new_context(viewport={"width": 1280, "height": 860})
-    context.set_default_timeout(10_000)
+    context.set_default_timeout(PATIENCE)
     page = context.new_page()
     said: list[str] = []
     page.on("console", lambda message: said.append(message.text) if message.type in ("error", "warning") else None)

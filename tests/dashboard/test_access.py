@@ -59,6 +59,8 @@ async def test_every_screen_and_every_question_answers(shop: Fair) -> None:
         for path in (*PAGES, *QUESTIONS, *single, f"/api/outbox/{id}"):
             answer = await local.get(path)
             assert answer.status_code == 200, path
+        arrivals = (await local.get(f"/api/outbox/{dead['event_id']}")).json()["arrivals"]
+        assert [(one["group"], one["state"]) for one in arrivals] == [("wrapping", "dead")]
         assert (await local.get("/nowhere")).status_code == 404
         assert (await local.get("/outbox/018f0000-0000-7000-8000-000000000000")).status_code == 409
     await closing(app)

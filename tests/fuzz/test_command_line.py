@@ -24,7 +24,7 @@ from postroad.cli import main
 from postroad.testing.office import Posted
 from tests.fuzz.conftest import bounded
 
-RUNS_ON = {"dev", "run", "relay", "worker", "tail"}
+RUNS_ON = {"dev", "run", "relay", "worker", "tail", "dashboard"}
 """Those that go on until they are stopped: tried only where they cannot begin."""
 EXAMPLES = 25
 

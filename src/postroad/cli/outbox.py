@@ -192,7 +192,7 @@ async def retry(
     if not dry_run:
         await operations.retry_events(site.store, site.outboxes, chosen, actor=operations.this_user(), reason=reason)
     if out.as_json:
-        out.data({"would be retried" if dry_run else "retried": chosen})
+        out.data({"would_retry" if dry_run else "retried": chosen})
         return
     for id in chosen:
         out.say(f"{id} would be tried again" if dry_run else f"{id} will be tried again", "green")

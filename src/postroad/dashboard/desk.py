@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 from postroad import operations
@@ -19,6 +19,7 @@ from postroad.message import parse_id, rfc3339
 from postroad.operations.failures import fingerprint
 
 PAGE: Final = 50
+_MOST_SHOWN: Final = 200
 _RETRYABLE: Final = ("FAILED", "RETRY")
 
 
@@ -146,22 +147,31 @@ async def _arrivals(desk: Desk, detail: operations.OutboxDetail) -> Sequence[Arr
     """Of every group that could have it: those that read its topic, and those that have a record of it."""
     road, id = desk.road, detail.event.id
     status = await desk.watch.status()
-    dead = {one.group: one for one in status.dead_letters if one.event_id == str(id)}
     found = []
     for group in sorted({*road.groups, *(one.group for one in status.groups)}):
         handlers = [h.name for h in road.registry.handlers(group) if h.event_type.name == detail.event.type]
         record = await Records(road.store).find(group, id) if isinstance(id, UUID) else None
         if record is not None:
             told = (await operations.inbox_record(road.store, group, record.event_id)).record
+            state = "dead" if told.state == "failed" and await _is_dead(desk, group, told) else told.state
             found.append(
                 Arrival(
-                    group, "dead" if group in dead else told.state, told.retry_count, told.error or "",
+                    group, state, told.retry_count, told.error or "",
                     told.received_at, told.processed_at, told.next_retry_at, handlers,
                 )
             )  # fmt: skip
         elif handlers:
             found.append(Arrival(group, "not here", handlers=handlers))
     return found
+
+
+async def _is_dead(desk: Desk, group: str, record: operations.InboxRecord) -> bool:
+    """Then it is the broker's to give back: retried here, it would wait for a delivery that does not come."""
+    try:
+        letters = operations.all_dead(desk.road.broker, [record.topic])
+        return any([one.group == group and one.event_id == str(record.event_id) async for one in letters])
+    except BrokerError:
+        return False
 
 
 async def dead_letters(desk: Desk, query: Mapping[str, str]) -> Sequence[operations.DeadEvent]:
@@ -172,7 +182,7 @@ async def dead_letters(desk: Desk, query: Mapping[str, str]) -> Sequence[operati
         after = query.get("after", "") if query.get("topic") else ""
         found: Sequence[operations.DeadEvent] = await operations.dead_page(broker, topics, limit=PAGE, after=after)
     else:
-        found = [one async for one in operations.all_dead(broker, topics) if is_wanted(one, query)]
+        found = [one async for one in operations.all_dead(broker, topics) if is_wanted(one, query)][:_MOST_SHOWN]
     return [masked_dead(desk, one) for one in found]
 
 
@@ -200,8 +210,3 @@ async def records(desk: Desk, group: str, query: Mapping[str, str]) -> Sequence[
     return await operations.inbox_page(
         desk.road.store, group=group, failed=query.get("failed") == "1", limit=PAGE, after=after
     )
-
-
-def plain(value: Any) -> Any:
-    """For JSON: bytes as hexadecimal digits."""
-    return value.hex() if isinstance(value, bytes) else value

@@ -27,21 +27,23 @@ from postroad.operations.failures import Cause, Failure, causes
 from postroad.operations.inbox import InboxDetail, InboxRecord, inbox_page, inbox_record, retry_record
 from postroad.operations.outbox import (
     STATES,
-    Filter,
-    Found,
     OutboxDetail,
     OutboxEvent,
-    all_matching,
     is_stored,
-    matching,
     outbox_event,
+    retry_events,
+    skip_event,
+)
+from postroad.operations.pages import (
+    Filter,
+    Found,
+    all_matching,
+    matching,
     outbox_page,
     parked_ids,
     place_of,
     place_of_id,
-    retry_events,
     search,
-    skip_event,
 )
 from postroad.operations.projections import (
     SOURCES,

@@ -10,7 +10,7 @@ from postroad.brokers.base import Broker
 from postroad.inbox import Status
 from postroad.inbox.records import Records
 from postroad.operations.dead_letters import dead_page, topics_of
-from postroad.operations.outbox import Filter, matching
+from postroad.operations.pages import Filter, matching
 from postroad.stores.base import Store
 from postroad.stores.tables import OutboxTable
 
