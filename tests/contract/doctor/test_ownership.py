@@ -92,4 +92,7 @@ async def test_a_right_to_write_to_another_database_of_mariadb_is_a_warning(
         admin.execute(f"GRANT DELETE ON {elsewhere}.* TO {user}")
         (finding,) = await clinic.found("grants")
         assert f"{elsewhere}.*" in finding.cause
+        admin.execute(f"GRANT INSERT, UPDATE ON {elsewhere}.* TO {user}")  # what one does not have cannot be revoked
+        admin.execute(finding.command)
+        assert await clinic.found("grants") == []
         await road.aclose()

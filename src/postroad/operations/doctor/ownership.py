@@ -14,14 +14,13 @@ _EXAMPLES: Final = 5
 async def foreign_keys(road: "Postroad") -> AsyncIterator[Problem]:
     async with road.store.reading() as connection:
         rows = (await road.store.execute(connection, "foreign_keys_out", most=_EXAMPLES)).rows
-    drop = "CONSTRAINT" if road.store.dialect == "postgresql" else "FOREIGN KEY"
     for row in rows:
         yield Problem(
             Level.WARNING,
             f"The foreign key {row.name} leads from {row.from_table} to {row.to_table}, across schemas: neither "
             "service can change, move or delete without the other.",
             "Keep a copy of what is needed, made from the other service's events, and drop the key.",
-            f"ALTER TABLE {row.from_table} DROP {drop} {row.name}",
+            row.command,
         )
 
 
@@ -33,7 +32,7 @@ async def grants(road: "Postroad") -> AsyncIterator[Problem]:
             Level.WARNING,
             f"This user may write to {row.name}, outside the service's own schema.",
             "Take the right away; what belongs to another service changes by its events or its interface.",
-            f"REVOKE INSERT, UPDATE, DELETE ON {row.name} FROM {_this_user(road)}",
+            row.command,
         )
 
 
@@ -45,9 +44,5 @@ async def rights(road: "Postroad") -> AsyncIterator[Problem]:
             Level.HINT,
             f"The database user may do more than Postroad needs: {', '.join(names)}.",
             "Use a user of the service's own, with rights in its own schema only.",
-            "CREATE ROLE shop LOGIN" if road.store.dialect == "postgresql" else "CREATE USER shop",
+            "CREATE USER …",
         )
-
-
-def _this_user(road: "Postroad") -> str:
-    return road.store.url.username or "CURRENT_USER"

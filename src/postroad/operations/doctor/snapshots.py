@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Final
 
-from postroad.errors import StoreError
+from postroad.errors import StoreError, StoreUnavailable
 from postroad.operations.doctor.finding import Level, Problem
 
 if TYPE_CHECKING:
@@ -15,31 +15,28 @@ _UNTIL_THEN: Final = "until then no dead row can be removed, and every look at t
 
 
 async def snapshots(road: "Postroad") -> AsyncIterator[Problem]:
+    async with road.store.reading() as connection:
+        right = (await road.store.execute(connection, "snapshot_right")).rows[0].command
     try:
         async with road.store.reading() as connection:
             rows = (await road.store.execute(connection, "snapshot_holders", seconds=LONG)).rows
+    except StoreUnavailable:
+        raise
     except StoreError as error:
-        if road.store.dialect != "mysql":
-            raise
-        yield Problem(
-            Level.UNMADE,
-            str(error),
-            "Let the user see the transactions of others.",
-            "GRANT PROCESS ON *.* TO CURRENT_USER()",
-        )
+        yield _hidden(str(error), right)
         return
     for row in rows:
-        yield _problem(row)
+        hidden = f"The transactions of {row.name} sessions of other users cannot be seen."
+        yield _hidden(hidden, right) if row.kind == "hidden" else _problem(row)
+
+
+def _hidden(cause: str, right: str) -> Problem:
+    return Problem(Level.UNMADE, cause, "Let this user see what others do.", right)
 
 
 def _problem(row: Any) -> Problem:
-    match row.kind:
-        case "hidden":
-            cause = f"The transactions of {row.name} sessions of other users cannot be seen."
-            return Problem(Level.UNMADE, cause, "Let this user read the statistics.", row.command)
-        case "replication slot":
-            cause = f"Nobody reads the replication slot {row.name}: the server keeps its log and old rows for it."
-            return Problem(Level.WARNING, cause, "Start its reader, or drop it.", row.command)
-        case _:
-            cause = f"The {row.kind} {row.name} has been open for {float(row.seconds) / 60:.0f} min: {_UNTIL_THEN}."
-            return Problem(Level.WARNING, cause, "Find out what it does, then end it.", row.command)
+    if row.kind == "replication slot":
+        cause = f"Nobody reads the replication slot {row.name}: the server keeps its log and old rows for it."
+        return Problem(Level.WARNING, cause, "Start its reader, or drop it.", row.command)
+    cause = f"The {row.kind} {row.name} has been open for {float(row.seconds) / 60:.0f} min: {_UNTIL_THEN}."
+    return Problem(Level.WARNING, cause, "Find out what it does, then end it.", row.command)

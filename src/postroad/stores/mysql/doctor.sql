@@ -17,6 +17,11 @@ SELECT 'session' AS kind, CAST(t.trx_mysql_thread_id AS CHAR) AS name,
  WHERE t.trx_mysql_thread_id <> CONNECTION_ID()
    AND t.trx_started <= CONVERT_TZ(NOW(), @@time_zone, 'SYSTEM') - INTERVAL :seconds * 1000000 MICROSECOND;
 
+-- name: snapshot_right
+-- What lets this user see the holders.
+SELECT CONCAT('GRANT PROCESS ON *.* TO ''', SUBSTRING_INDEX(CURRENT_USER(), '@', 1), '''@''',
+              SUBSTRING_INDEX(CURRENT_USER(), '@', -1), '''') AS command;
+
 -- name: catalog_keys
 SELECT s.index_name AS name, MIN(s.non_unique) = 0 AS is_unique, 0 AS is_partial, 1 AS is_valid,
        GROUP_CONCAT(s.column_name ORDER BY s.seq_in_index) AS covers
@@ -44,7 +49,8 @@ SELECT late.consumer_group AS consumer_group, COUNT(*) AS records
 
 -- name: foreign_keys_out
 SELECT k.constraint_name AS name, CONCAT(k.constraint_schema, '.', k.table_name) AS from_table,
-       CONCAT(k.unique_constraint_schema, '.', k.referenced_table_name) AS to_table
+       CONCAT(k.unique_constraint_schema, '.', k.referenced_table_name) AS to_table,
+       CONCAT('ALTER TABLE ', k.constraint_schema, '.', k.table_name, ' DROP FOREIGN KEY ', k.constraint_name) AS command
   FROM information_schema.referential_constraints k
  WHERE k.constraint_schema <> k.unique_constraint_schema
    AND DATABASE() IN (k.constraint_schema, k.unique_constraint_schema)
@@ -52,7 +58,8 @@ SELECT k.constraint_name AS name, CONCAT(k.constraint_schema, '.', k.table_name)
 
 -- name: written_elsewhere
 -- What is granted for all databases at once is told by `rights_read`.
-SELECT DISTINCT CONCAT(g.place, '.', g.tables) AS name
+SELECT DISTINCT CONCAT(g.place, '.', g.tables) AS name,
+       CONCAT('REVOKE INSERT, UPDATE, DELETE ON ', g.place, '.', g.tables, ' FROM ', g.grantee) AS command
   FROM (SELECT p.grantee AS grantee, p.privilege_type AS privilege, p.table_schema AS place, '*' AS tables
           FROM information_schema.schema_privileges p
         UNION ALL

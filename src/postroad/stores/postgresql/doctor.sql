@@ -30,10 +30,14 @@ SELECT 'replication slot', CAST(s.slot_name AS text), NULL,
  WHERE NOT s.active AND COALESCE(s.database, current_database()) = current_database()
    AND (s.xmin IS NOT NULL OR s.catalog_xmin IS NOT NULL OR s.restart_lsn IS NOT NULL)
 UNION ALL
-SELECT 'hidden', CAST(COUNT(*) AS text), NULL, 'GRANT pg_read_all_stats TO ' || quote_ident(current_user)
+SELECT 'hidden', CAST(COUNT(*) AS text), NULL, ''
   FROM pg_stat_activity h
  WHERE h.datname = current_database() AND h.query = '<insufficient privilege>'
 HAVING COUNT(*) > 0;
+
+-- name: snapshot_right
+-- What lets this user see the holders.
+SELECT 'GRANT pg_read_all_stats TO ' || quote_ident(current_user) AS command;
 
 -- name: catalog_keys
 SELECT i.relname AS name, x.indisunique AS is_unique, x.indpred IS NOT NULL AS is_partial, x.indisvalid AS is_valid,
@@ -67,7 +71,8 @@ SELECT late.consumer_group AS consumer_group, COUNT(*) AS records
 -- name: foreign_keys_out
 -- Of tables in the service's schema, or to them.
 SELECT k.conname AS name, CAST(CAST(k.conrelid AS regclass) AS text) AS from_table,
-       CAST(CAST(k.confrelid AS regclass) AS text) AS to_table
+       CAST(CAST(k.confrelid AS regclass) AS text) AS to_table,
+       'ALTER TABLE ' || CAST(k.conrelid AS regclass) || ' DROP CONSTRAINT ' || quote_ident(k.conname) AS command
   FROM pg_constraint k
   JOIN pg_class c ON c.oid = k.conrelid
   JOIN pg_class f ON f.oid = k.confrelid
@@ -77,7 +82,8 @@ SELECT k.conname AS name, CAST(CAST(k.conrelid AS regclass) AS text) AS from_tab
 
 -- name: written_elsewhere
 -- A superuser may do everything everywhere: his grants tell nothing.
-SELECT n.nspname || '.' || c.relname AS name
+SELECT n.nspname || '.' || c.relname AS name,
+       'REVOKE INSERT, UPDATE, DELETE ON ' || CAST(c.oid AS regclass) || ' FROM ' || quote_ident(current_user) AS command
   FROM pg_class c
   JOIN pg_namespace n ON n.oid = c.relnamespace
  WHERE c.relkind IN ('r', 'p') AND n.nspname <> 'information_schema' AND n.nspname NOT LIKE 'pg\_%'

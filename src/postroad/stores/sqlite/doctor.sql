@@ -8,6 +8,9 @@ SELECT 'journal_mode' AS name, journal_mode AS value FROM pragma_journal_mode;
 -- A file knows nothing of those who read it.
 SELECT '' AS kind, '' AS name, 0 AS seconds, '' AS command WHERE :seconds IS NULL;
 
+-- name: snapshot_right
+SELECT '' AS command;
+
 -- name: catalog_keys
 SELECT l.name AS name, l."unique" AS is_unique, l.partial AS is_partial, 1 AS is_valid,
        (SELECT group_concat(c.name) FROM (SELECT i.name FROM pragma_index_info(l.name) i ORDER BY i.seqno) c) AS covers
@@ -32,10 +35,10 @@ SELECT late.consumer_group AS consumer_group, COUNT(*) AS records
 
 -- name: foreign_keys_out
 -- One file, one owner: there are no schemas to leave, and no users with rights.
-SELECT '' AS name, '' AS from_table, '' AS to_table WHERE :most IS NULL;
+SELECT '' AS name, '' AS from_table, '' AS to_table, '' AS command WHERE :most IS NULL;
 
 -- name: written_elsewhere
-SELECT '' AS name WHERE :most IS NULL;
+SELECT '' AS name, '' AS command WHERE :most IS NULL;
 
 -- name: rights_read
 SELECT '' AS name WHERE 1 = 0;
