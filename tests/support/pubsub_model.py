@@ -120,7 +120,11 @@ class Model:
             stream.broken = True
 
     async def acknowledge(self, request: Any, context: Any) -> Any:
-        causes = {ack_id: cause for ack_id in request.ack_ids if (cause := self._acknowledge(ack_id))}
+        causes: dict[str, str] = {}
+        unordered: set[str] = set()
+        for ack_id in request.ack_ids:
+            if cause := self._acknowledge(ack_id, unordered):
+                causes[ack_id] = cause
         self.deliver()
         if causes:
             self.refused += causes.values()
@@ -131,13 +135,15 @@ class Model:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "")
         return Empty()
 
-    def _acknowledge(self, ack_id: str) -> str:
+    def _acknowledge(self, ack_id: str, unordered: set[str]) -> str:
+        """`unordered`: the keys of which one was refused in the same request; no other of theirs is taken then."""
         found = [m for m in self.messages if m.ack_id == ack_id and m.stream is not None and not m.acknowledged]
         if not found:
             return "PERMANENT_FAILURE_INVALID_ACK_ID"
         (message,) = found
         of_key = [m for m in self.messages if m.key == message.key and not m.acknowledged]
-        if of_key[0] is not message:
+        if of_key[0] is not message or message.key in unordered:
+            unordered.add(message.key)
             return "TRANSIENT_FAILURE_UNORDERED_ACK_ID"
         message.acknowledged, message.stream = True, None
         return ""

@@ -1,5 +1,6 @@
 """Setting a subscription back, and counting."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -11,6 +12,7 @@ from postroad.brokers.pubsub.replay import Replay
 from postroad.brokers.pubsub.structure import Structure
 from postroad.errors import ConfigurationError, UnsupportedByBroker
 from postroad.testing.post import Post
+from tests.support.pubsub import overheard
 
 
 @pytest.mark.spec("F9")
@@ -28,6 +30,17 @@ async def test_a_time_in_between_brings_back_what_came_after_it(post: Post) -> N
     assert await post.take_texts(receiver, 2) == "cd"
     assert await post.broker.seek(post.subscription.name, between) == 2
     assert await post.take_texts(receiver, 2) == "cd"
+
+
+@pytest.mark.spec("F9")
+async def test_an_acknowledgement_on_its_way_takes_nothing_from_the_replay(post: Post, broker: PubSubBroker) -> None:
+    overheard(broker, "Subscriber/Acknowledge", lambda _: asyncio.sleep(0.2))
+    receiver = await post.subscribe()
+    start = datetime.now(UTC) - timedelta(seconds=60)
+    await post.send_texts("k", "a")
+    assert await post.take_texts(receiver, 1) == "a"
+    assert await broker.seek(post.subscription.name, start) == 1
+    assert await post.take_texts(receiver, 1) == "a"
 
 
 @pytest.mark.spec("F9")

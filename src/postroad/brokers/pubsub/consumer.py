@@ -2,10 +2,10 @@
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import count
 from typing import Any, Final
 from uuid import uuid4
 
@@ -15,6 +15,7 @@ from google.protobuf.empty_pb2 import Empty
 from postroad.brokers.pubsub.letter import published_at, read
 from postroad.brokers.pubsub.line import Line, Rejection, raw
 from postroad.errors import BrokerError
+from postroad.retry import describe
 
 _HEARTBEAT: Final = 30.0
 """Seconds; a stream on which nothing is said is closed by the server."""
@@ -46,11 +47,12 @@ class Arrival:
 @dataclass(slots=True, eq=False)
 class _Lease:
     id: str
+    key: str
     ack_id: str
     """That of the last delivery: an earlier one counts for nothing once a message has been delivered again."""
-    number: int
-    """In the order of arrival."""
     settled: bool = False
+    alone: bool = False
+    """Its acknowledgement was refused once, and goes in a request of its own from now on."""
 
 
 class Consumer:
@@ -62,14 +64,16 @@ class Consumer:
         self._line, self._path, self._name, self._tell = line, subscription, name, tell
         self._deadline = deadline
         self._leases: dict[str, _Lease] = {}
+        self._keys: dict[str, deque[_Lease]] = {}
+        """Of each key what cannot be acknowledged yet, in the order of arrival."""
         self._settled: list[_Lease] = []
+        """What can."""
         self._has_settled, self._all_settled = asyncio.Event(), asyncio.Event()
         self._all_settled.set()
         self._may_read = asyncio.Event()
         self._may_read.set()
         self._tasks: list[asyncio.Task[None]] = []
         self._client_id = uuid4().hex
-        self._numbers = count()
         self._pause = 0.0
 
     async def start(self) -> None:
@@ -85,16 +89,18 @@ class Consumer:
     # -- the stream --------------------------------------------------------------------------------------
 
     async def _supervise(self) -> None:
+        loop = asyncio.get_running_loop()
         while True:
-            trouble = None
+            began, trouble = loop.time(), ""
             try:
                 await self._listen()
             except grpc.aio.AioRpcError as error:
-                trouble = self._line.explained(error)
-            except BrokerError as error:
-                trouble = error
-            if trouble is not None and self._pause == _SHORTEST_PAUSE:
-                # Streams end every now and then. It is worth a line if the next one does, too, and nothing came.
+                trouble = str(self._line.explained(error))
+            except Exception as error:  # whatever it is: without a stream, nobody would notice that nothing comes
+                trouble = describe(error)
+            if loop.time() - began > _LONGEST_PAUSE:
+                self._pause = 0.0  # it lived: streams end every now and then, and that is no trouble
+            if trouble and self._pause == _SHORTEST_PAUSE:
                 log.warning("%s receives nothing at the moment, and tries again: %s", self._name, trouble)
             await asyncio.sleep(self._pause)
             self._pause = min(max(self._pause * 2, _SHORTEST_PAUSE), _LONGEST_PAUSE)
@@ -128,28 +134,44 @@ class Consumer:
             if known := self._leases.get(message.message_id):
                 # Its lease was over, or an acknowledgement was lost: it is still here, and in its place.
                 known.ack_id = letter.ack_id
-                if known.settled and known not in self._settled:
-                    self._queue(known)
                 continue
-            lease = self._leases[message.message_id] = _Lease(message.message_id, letter.ack_id, next(self._numbers))
+            lease = self._hold(_Lease(message.message_id, message.ordering_key, letter.ack_id))
             attributes, data, notes = read(message)
             if notes.get("for", self._name) != self._name:
                 # Called back from the dead for another subscription; a topic cannot be sent to one alone.
-                lease.settled = True
-                self._queue(lease)
+                self.settle([lease.id])
                 continue
             told.append(Arrival(lease.id, message.ordering_key, attributes, data, published_at(message)))
         if told:
             self._tell(told)
 
+    def _hold(self, lease: _Lease) -> _Lease:
+        self._leases[lease.id] = lease
+        if lease.key:
+            self._keys.setdefault(lease.key, deque()).append(lease)
+        return lease
+
     # -- verdicts ----------------------------------------------------------------------------------------
 
     def settle(self, ids: Iterable[str]) -> None:
-        """To be acknowledged."""
+        """To be acknowledged, once all before it are that have its key: sooner it would be refused."""
         for id in ids:
             if (lease := self._leases.get(id)) and not lease.settled:
                 lease.settled = True
-                self._queue(lease)
+                self._release(lease)
+        if self._settled:
+            self._all_settled.clear()
+            self._has_settled.set()
+
+    def _release(self, lease: _Lease) -> None:
+        if not lease.key:
+            self._settled.append(lease)
+            return
+        lane = self._keys.get(lease.key, deque())
+        while lane and lane[0].settled:
+            self._settled.append(lane.popleft())
+        if not lane:
+            self._keys.pop(lease.key, None)
 
     async def everything_settled(self) -> None:
         """Waits until every verdict has arrived; not for ever, because the server may be away."""
@@ -159,32 +181,24 @@ class Consumer:
         except TimeoutError:
             pass
 
-    def _queue(self, lease: _Lease) -> None:
-        self._settled.append(lease)
-        self._all_settled.clear()
-        self._has_settled.set()
-
     async def _acknowledge(self) -> None:
-        """One request at a time, in the order of arrival: an acknowledgement is refused while an earlier one of its key
-        is open, and with it that earlier one, if it stands behind it."""
+        """One request at a time: of a key, each is refused while an earlier one is on its way."""
         pause = _SHORTEST_PAUSE
         while True:
             await self._has_settled.wait()
-            batch = sorted(self._settled, key=lambda lease: lease.number)[:_MOST_IDS]
-            again = await self._acknowledged(batch)
-            done = set(batch).difference(again)
-            self._settled = [lease for lease in self._settled if lease not in done]
-            if again:
+            if await self._acknowledge_some():
+                pause = _SHORTEST_PAUSE
+            else:
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
-            else:
-                pause = _SHORTEST_PAUSE
             if not self._settled:
                 self._has_settled.clear()
                 self._all_settled.set()
 
-    async def _acknowledged(self, batch: Sequence[_Lease]) -> list[_Lease]:
-        """Those that must be sent again."""
+    async def _acknowledge_some(self) -> bool:
+        """Whether there was an answer."""
+        most = next((place for place, lease in enumerate(self._settled[:_MOST_IDS]) if lease.alone), _MOST_IDS)
+        batch, self._settled = self._settled[: max(1, most)], self._settled[max(1, most) :]
         sent = {lease.ack_id: lease for lease in batch}
         causes: Mapping[str, str] = {}
         try:
@@ -197,18 +211,29 @@ class Consumer:
                 causes = dict.fromkeys(sent, rejection.details)
         except BrokerError as error:
             log.debug("%s acknowledges again: %s", self._name, error)
-            return list(batch)
-        again = []
+            self._settled = batch + self._settled
+            return False
+        refused, stale = [], []
         for ack_id, lease in sent.items():
             cause = causes.get(ack_id, "")
-            if cause.startswith(_TRANSIENT) or (cause and lease.ack_id != ack_id):
-                again.append(lease)
-                continue
-            if cause:
-                # Its lease was over. If it was not settled elsewhere, it comes again, and the inbox knows it.
-                log.debug("%s: message %s was no longer ours to acknowledge: %s", self._name, lease.id, cause)
-            self._leases.pop(lease.id, None)
-        return again
+            if cause.startswith(_TRANSIENT):
+                lease.alone = True
+                refused.append(lease)
+            elif cause and lease.ack_id != ack_id:
+                stale.append(lease)  # it has been delivered again meanwhile, and has another id
+            else:
+                self._forget(lease, cause)
+        # Behind the others: an earlier one of its key may have come again after it, and must go first.
+        self._settled = [*stale, *self._settled, *refused]
+        if refused:
+            await asyncio.sleep(_SHORTEST_PAUSE)
+        return True
+
+    def _forget(self, lease: _Lease, cause: str) -> None:
+        if cause:
+            # Its lease was over. If it was not settled elsewhere, it comes again, and the inbox knows it.
+            log.debug("%s: message %s was no longer ours to acknowledge: %s", self._name, lease.id, cause)
+        self._leases.pop(lease.id, None)
 
     # -- leases ------------------------------------------------------------------------------------------
 
@@ -240,7 +265,7 @@ class Consumer:
         await asyncio.wait([stream])
         try:
             await self.everything_settled()
-            await self._modify([lease for lease in self._leases.values() if not lease.settled], 0)
+            await self._modify(list(self._leases.values()), 0)
         finally:
             self._leases.clear()
             for task in (extending, acknowledging):
