@@ -1,5 +1,6 @@
 """A rebuild that fails, dies or is taken over leaves a whole table serving, and the next one begins anew."""
 
+import asyncio
 import itertools
 from contextlib import AsyncExitStack
 from typing import Any
@@ -35,6 +36,28 @@ async def test_one_that_was_taken_over_cannot_go_on(videos: Catalog) -> None:
         await videos.rebuild(Listed([*HISTORY, saved("zombie", 1)], successor)).run()
     assert await videos.rows() == SERVED
     assert await videos.tables() == set()
+
+
+async def test_one_that_was_taken_over_cannot_write_into_its_successors_table(videos: Catalog) -> None:
+    await videos.deliver(*HISTORY)
+    begun, go_on = asyncio.Event(), asyncio.Event()
+    successors: list[asyncio.Task[Any]] = []
+
+    async def pause() -> None:
+        begun.set()
+        await go_on.wait()
+
+    async def taken_over() -> None:
+        if not successors:
+            await videos.lapse()
+            successors.append(asyncio.create_task(videos.rebuild(Listed(HISTORY, pause)).run()))
+            await begun.wait()
+
+    with pytest.raises(LeaseLost, match="was given up"):
+        await videos.rebuild(Listed([*HISTORY, saved("zombie", 1)], taken_over)).run()
+    go_on.set()
+    assert (await successors[0]).swapped
+    assert await videos.rows() == SERVED
 
 
 async def test_a_rebuild_that_died_is_given_up_and_the_next_begins_anew(videos: Catalog) -> None:
