@@ -17,6 +17,8 @@ from postroad.errors import BrokerError, BrokerUnavailable
 
 _SELDOM: Final = 30.0
 _PAUSE: Final = 0.05
+REQUEST_SECONDS: Final = 300.0
+"""We ourselves do not wait so long. But librdkafka must not be the one who gives up; see below."""
 _ALWAYS_THERE: Final = "__consumer_offsets"
 """A topic of Kafka's own, so that not all topics are told."""
 _SOON: Final = frozenset(
@@ -83,12 +85,17 @@ class Client:
 
     async def ask_all(self, question: Callable[[AdminClient], Mapping[K, Future[T]]]) -> dict[K, T]:
         # Only of a server that has just answered: what an administrator has asked in vain may end the process when the
-        # server comes back (an assertion of librdkafka, seen with 2.8). Metadata may be asked for at any time.
+        # server comes back (an assertion of librdkafka, seen with 2.8 and 2.16). Metadata may be asked for at any time.
         await self._metadata(_ALWAYS_THERE)
         deadline = time.monotonic() + ANSWER_SECONDS
         while True:
             asked = question(self._client())
-            answers = await asyncio.gather(*map(asyncio.wrap_future, asked.values()), return_exceptions=True)
+            try:
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    answers = await asyncio.gather(*map(asyncio.wrap_future, asked.values()), return_exceptions=True)
+            except TimeoutError:
+                servers = ", ".join(self._address.servers)
+                raise BrokerUnavailable(f"Kafka at {servers} does not answer. Is it starting, or overloaded?") from None
             failed = next((answer for answer in answers if isinstance(answer, BaseException)), None)
             if failed is None:
                 return dict(zip(asked, answers, strict=True))  # type: ignore[arg-type]

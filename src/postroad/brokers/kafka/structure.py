@@ -17,7 +17,7 @@ from confluent_kafka.admin import (
 
 from postroad.brokers.base import Change, Subscription, Topology
 from postroad.brokers.kafka.address import ANSWER_SECONDS, Address
-from postroad.brokers.kafka.client import Client, Rejection
+from postroad.brokers.kafka.client import REQUEST_SECONDS, Client, Rejection
 from postroad.errors import BrokerUnavailable, ConfigurationError, UnsupportedByBroker
 
 _DAY: Final = 86_400.0
@@ -52,7 +52,7 @@ class Structure:
         """The committed offsets of a group in its topic; none if there is no such group."""
         found = await self._client.ask(
             lambda admin: admin.list_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(group)], request_timeout=ANSWER_SECONDS
+                [ConsumerGroupTopicPartitions(group)], request_timeout=REQUEST_SECONDS
             )[group]
         )
         return {
@@ -72,7 +72,7 @@ class Structure:
         places = {TopicPartition(topic, number): spec for number in numbers}
         if not places:
             return {}
-        found = await self._client.ask_all(lambda admin: admin.list_offsets(places, request_timeout=ANSWER_SECONDS))
+        found = await self._client.ask_all(lambda admin: admin.list_offsets(places, request_timeout=REQUEST_SECONDS))
         return {place.partition: result.offset for place, result in found.items()}
 
     async def set_positions(self, group: str, positions: Mapping[int, int]) -> None:
@@ -80,7 +80,7 @@ class Structure:
         places = [TopicPartition(topic_of(group), number, offset) for number, offset in positions.items()]
         done = await self._client.ask(
             lambda admin: admin.alter_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(group, places)], request_timeout=ANSWER_SECONDS
+                [ConsumerGroupTopicPartitions(group, places)], request_timeout=REQUEST_SECONDS
             )[group]
         )
         for place in done.topic_partitions or ():
@@ -90,7 +90,7 @@ class Structure:
     async def members(self, group: str) -> set[str]:
         try:
             found = await self._client.ask(
-                lambda admin: admin.describe_consumer_groups([group], request_timeout=ANSWER_SECONDS)[group]
+                lambda admin: admin.describe_consumer_groups([group], request_timeout=REQUEST_SECONDS)[group]
             )
         except Rejection as rejection:
             if rejection.code == KafkaError.GROUP_ID_NOT_FOUND:
@@ -109,7 +109,7 @@ class Structure:
         return [name.removeprefix(prefix) for name in await self._groups() if name.startswith(prefix)]
 
     async def _groups(self) -> list[str]:
-        found = await self._client.ask(lambda admin: admin.list_consumer_groups(request_timeout=ANSWER_SECONDS))
+        found = await self._client.ask(lambda admin: admin.list_consumer_groups(request_timeout=REQUEST_SECONDS))
         return sorted(group.group_id for group in found.valid or ())
 
     # -- what is missing ---------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ class Structure:
     async def _settings(self, topic: str) -> dict[str, str]:
         resource = ConfigResource(ResourceType.TOPIC, topic)
         found = await self._client.ask_all(
-            lambda admin: admin.describe_configs([resource], request_timeout=ANSWER_SECONDS)
+            lambda admin: admin.describe_configs([resource], request_timeout=REQUEST_SECONDS)
         )
         return {name: entry.value or "" for entries in found.values() for name, entry in entries.items()}
 
@@ -173,7 +173,7 @@ class Structure:
         count = 1 if settings[_CLEANUP] == "compact" else self._address.partitions or -1
         new = NewTopic(topic, num_partitions=count, replication_factor=self._address.replication, config=settings)
         try:
-            await self._client.ask_all(lambda admin: admin.create_topics([new], request_timeout=ANSWER_SECONDS))
+            await self._client.ask_all(lambda admin: admin.create_topics([new], request_timeout=REQUEST_SECONDS))
         except Rejection as rejection:
             if rejection.code != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise  # else somebody else was quicker
@@ -191,7 +191,7 @@ class Structure:
         ]
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
         await self._client.ask_all(
-            lambda admin: admin.incremental_alter_configs([resource], request_timeout=ANSWER_SECONDS)
+            lambda admin: admin.incremental_alter_configs([resource], request_timeout=REQUEST_SECONDS)
         )
 
         async def is_so() -> bool:
