@@ -37,9 +37,9 @@ class KafkaBroker:
     def __init__(self, address: Address, clock: Clock) -> None:
         self._address, self._clock = address, clock
         self._client = Client(address)
-        self._structure = Structure(self._client, address)
-        self._known = KnownTopics(self._structure)
         self._publisher, self._reader = Publisher(address), Reader(address)
+        self._structure = Structure(self._client, self._reader, address)
+        self._known = KnownTopics(self._structure)
         self._graveyard = Graveyard(self._structure, self._publisher, self._reader, clock)
         self._receivers: list[KafkaReceiver] = []
 
@@ -89,11 +89,10 @@ class KafkaBroker:
     async def depth(self, subscription: str) -> Depth:
         """The lag: all from the first unsettled message on, although some of it may be settled already."""
         topic, positions = topic_of(subscription), await self._positions(subscription)
-        begins = await self._structure.ends(topic, positions, first=True)
         ends = await self._structure.ends(topic, positions)
-        begins = {number: max(begins[number], offset) for number, offset in positions.items()}
-        behind = {number: begin for number, begin in begins.items() if begin < ends[number]}
-        messages = sum(ends[number] - begin for number, begin in behind.items())
+        begins = {number: max(ends[number][0], offset) for number, offset in positions.items()}
+        behind = {number: begin for number, begin in begins.items() if begin < ends[number][1]}
+        messages = sum(ends[number][1] - begin for number, begin in behind.items())
         oldest = await asyncio.to_thread(self._reader.oldest, topic, behind) if behind else None
         return Depth(messages, 0, oldest)
 

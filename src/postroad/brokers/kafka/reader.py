@@ -38,6 +38,28 @@ class Reader:
         with self._consumer() as consumer:
             return {p.partition: p.offset for p in consumer.offsets_for_times(wanted, timeout=ANSWER_SECONDS)}
 
+    def ends(self, topic: str, numbers: Iterable[int]) -> dict[int, tuple[int, int]]:
+        """Where each partition begins, and where it ends."""
+        with self._consumer() as consumer:
+            return {
+                number: consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=ANSWER_SECONDS)
+                for number in numbers
+            }
+
+    def committed(self, group: str, topic: str, numbers: Iterable[int]) -> dict[int, int]:
+        """Not by the administrator's client, which may get no answer any more once a server has been away."""
+        with self._consumer(group) as consumer:
+            places = consumer.committed([TopicPartition(topic, n) for n in numbers], timeout=ANSWER_SECONDS)
+        return {place.partition: place.offset for place in places if place.offset >= 0}
+
+    def commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """For a group without members."""
+        places = [TopicPartition(topic, number, offset) for number, offset in offsets.items()]
+        with self._consumer(group) as consumer:
+            # First asked, so that it is known where the group lives.
+            consumer.committed(places, timeout=ANSWER_SECONDS)
+            consumer.commit(offsets=places, asynchronous=False)
+
     def _firsts(self, topic: str, places: Mapping[int, int]) -> Iterator[Message]:
         wanted = [TopicPartition(topic, number, offset) for number, offset in places.items()]
         return self._records(wanted, lambda _: True)
@@ -59,9 +81,9 @@ class Reader:
                     raise translated(error, self._address)
 
     @contextmanager
-    def _consumer(self) -> Iterator[Consumer]:
+    def _consumer(self, group: str = _NO_GROUP) -> Iterator[Consumer]:
         more = {
-            "group.id": _NO_GROUP,
+            "group.id": group,
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             # The end is told when a fetch comes back empty, so the server shall not wait for more.

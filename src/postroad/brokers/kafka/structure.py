@@ -5,20 +5,20 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, TopicPartition
+from confluent_kafka import KafkaError
 from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
     NewTopic,
-    OffsetSpec,
     ResourceType,
 )
 
 from postroad.brokers.base import Change, Subscription, Topology
 from postroad.brokers.kafka.address import ANSWER_SECONDS, Address
 from postroad.brokers.kafka.client import REQUEST_SECONDS, Client, Rejection
-from postroad.errors import BrokerUnavailable, ConfigurationError, UnsupportedByBroker
+from postroad.brokers.kafka.reader import Reader
+from postroad.errors import BrokerError, BrokerUnavailable, ConfigurationError, UnsupportedByBroker
 
 _DAY: Final = 86_400.0
 _PAUSE: Final = 0.02
@@ -29,8 +29,8 @@ SNAPSHOT: Final = "@"
 
 
 class Structure:
-    def __init__(self, client: Client, address: Address) -> None:
-        self._client, self._address = client, address
+    def __init__(self, client: Client, reader: Reader, address: Address) -> None:
+        self._client, self._reader, self._address = client, reader, address
 
     # -- what is there -----------------------------------------------------------------------------------
 
@@ -50,42 +50,23 @@ class Structure:
 
     async def positions(self, group: str) -> dict[int, int]:
         """The committed offsets of a group in its topic; none if there is no such group."""
-        found = await self._client.ask(
-            lambda admin: admin.list_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(group)], request_timeout=REQUEST_SECONDS
-            )[group]
-        )
-        return {
-            place.partition: place.offset
-            for place in found.topic_partitions or ()
-            if place.topic == topic_of(group) and place.offset >= 0
-        }
+        topic = topic_of(group)
+        if not (count := await self.partitions(topic)):
+            return {}
+        return await asyncio.to_thread(self._reader.committed, group, topic, range(count))
 
     async def known_positions(self, subscription: str) -> dict[int, int]:
         if positions := await self.positions(subscription):
             return positions
         raise ConfigurationError(f"Subscription {subscription!r} does not exist. Run apply first.")
 
-    async def ends(self, topic: str, numbers: Iterable[int], *, first: bool = False) -> dict[int, int]:
-        """Where each partition ends, or begins."""
-        spec = OffsetSpec.earliest() if first else OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        places = {TopicPartition(topic, number): spec for number in numbers}
-        if not places:
-            return {}
-        found = await self._client.ask_all(lambda admin: admin.list_offsets(places, request_timeout=REQUEST_SECONDS))
-        return {place.partition: result.offset for place, result in found.items()}
+    async def ends(self, topic: str, numbers: Iterable[int]) -> dict[int, tuple[int, int]]:
+        """Where each partition begins, and where it ends."""
+        return await asyncio.to_thread(self._reader.ends, topic, numbers)
 
     async def set_positions(self, group: str, positions: Mapping[int, int]) -> None:
         """Of a group without members."""
-        places = [TopicPartition(topic_of(group), number, offset) for number, offset in positions.items()]
-        done = await self._client.ask(
-            lambda admin: admin.alter_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(group, places)], request_timeout=REQUEST_SECONDS
-            )[group]
-        )
-        for place in done.topic_partitions or ():
-            if place.error is not None:
-                raise self._client.translated(place.error)
+        await asyncio.to_thread(self._reader.commit, group, topic_of(group), positions)
 
     async def members(self, group: str) -> set[str]:
         try:
@@ -178,12 +159,14 @@ class Structure:
             if rejection.code != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise  # else somebody else was quicker
 
-        async def is_there() -> bool:
-            return await self.partitions(topic) > 0
+        async def is_served() -> bool:
+            """Its partitions must have somebody who answers for them."""
+            try:
+                return bool(await self.ends(topic, range(await self.partitions(topic))))
+            except BrokerError:
+                return False
 
-        await self._until(is_there, topic)
-        # Its partitions must have somebody who answers for them, too.
-        await self.ends(topic, range(await self.partitions(topic)))
+        await self._until(is_served, topic)
 
     async def _alter(self, topic: str, settings: dict[str, str]) -> None:
         entries = [
@@ -210,9 +193,9 @@ class Structure:
     async def _begin(self, subscription: str) -> None:
         """A group is there when it has a place."""
         topic = topic_of(subscription)
-        first = await self.ends(topic, range(await self.partitions(topic)), first=True)
+        ends = await self.ends(topic, range(await self.partitions(topic)))
         try:
-            await self.set_positions(subscription, first)
+            await self.set_positions(subscription, {number: first for number, (first, _) in ends.items()})
         except Rejection:
             if not await self.positions(subscription):
                 raise  # else somebody else was quicker, and has workers in it already
