@@ -131,7 +131,7 @@ async def _statements(
         return [_LISTED[state]]
     counted = await store.execute(connection, "outbox_unsent_count", outbox=outbox, most=_MANY)
     settled = [] if state else [_LISTED[one] for one in _SETTLED]
-    if int(counted.rows[0].events) == _MANY:
+    if sum(int(row.events) for row in counted.rows) == _MANY:
         return [("outbox_unsent_many", {"state": state}), *settled]
     unsent = (state,) if state else (one for one in STATES if one not in _SETTLED)
     return [*(_LISTED[one] for one in unsent), *settled]

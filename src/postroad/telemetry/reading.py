@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from postroad.brokers.base import Watched
 from postroad.errors import PostroadError
 from postroad.retry import describe
+from postroad.telemetry.commands import read_commands
 from postroad.telemetry.meter import Meter
 
 if TYPE_CHECKING:
@@ -97,6 +98,7 @@ async def _read_database(road: "Postroad", gauges: Meter, relays: bool, subscrib
             await _read_outbox(road, gauges, outbox)
     for group in {subscriber.group for subscriber in subscribers}:
         await _read_inbox(road, gauges, group)
+    await read_commands(road, gauges, MOST_COUNTED)
 
 
 async def _read_workers(road: "Postroad", gauges: Meter) -> None:

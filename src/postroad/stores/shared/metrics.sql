@@ -12,3 +12,15 @@ SELECT state, COUNT(*) AS records, MAX(retry_count) AS highest_retry_count
                                  WHEN processed_at IS NOT NULL THEN 'refused' ELSE 'failed' END AS state
           FROM {inbox} WHERE status <> 1 AND status = 2 AND consumer_group = :group LIMIT :most) looked_at
  GROUP BY state;
+
+-- name: command_counts
+-- No more than so many of each are looked at: those that failed are kept, and may have become many.
+SELECT status, COUNT(*) AS commands
+  FROM (SELECT status FROM (SELECT status FROM {commands} WHERE status = 'PENDING' LIMIT :most) pending
+        UNION ALL SELECT status FROM (SELECT status FROM {commands} WHERE status = 'PROCESSING' LIMIT :most) processing
+        UNION ALL SELECT status FROM (SELECT status FROM {commands} WHERE status = 'FAILED' LIMIT :most) failed) looked_at
+ GROUP BY status;
+
+-- name: commands_recent
+SELECT command_type, retry_count, started_at, finished_at FROM {commands}
+ WHERE status = 'COMPLETED' ORDER BY seq DESC LIMIT :most;

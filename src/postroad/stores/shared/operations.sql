@@ -42,11 +42,6 @@ SELECT d.{published_at} AS published_at, d.{delivery_event_id} AS event_id
  ORDER BY d.{published_at} DESC, d.{delivery_event_id} DESC
  LIMIT 1 OFFSET :window;
 
--- name: outbox_unsent_count
-SELECT COUNT(*) AS events
-  FROM (SELECT 1 FROM {delivery} d
-         WHERE d.{state} NOT IN ('SENT', 'SKIPPED') LIMIT :most) unsent;
-
 -- name: outbox_find
 SELECT d.{delivery_event_id} AS event_id, {o}.{event_type} AS event_type, {o}.{topic} AS topic,
        d.{ordering_key} AS ordering_key, {o}.{version} AS version, d.{state} AS state, d.{attempts} AS attempts,
