@@ -2,9 +2,10 @@
 
 import atexit
 import time
+from contextlib import suppress
 from typing import Any
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from postroad.brokers import connect_broker
@@ -12,7 +13,9 @@ from postroad.brokers.base import Broker
 from postroad.brokers.kafka.address import parse
 from postroad.brokers.kafka.broker import KafkaBroker
 from postroad.brokers.kafka.client import let_go
+from postroad.brokers.kafka.reader import Reader
 from postroad.clock import SystemClock
+from postroad.errors import BrokerUnavailable
 
 
 def connected(url: str, **options: object) -> KafkaBroker:
@@ -45,9 +48,10 @@ def _end() -> None:
 
 def awake(url: str) -> str:
     """A server that has just been made keeps its first group waiting, until it has a place for groups at all."""
-    group = "awake"
-    # Long enough not to end by itself: what librdkafka gives up may end the process later.
-    admin(url).list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=250)[group].result()
+    for _ in range(20):
+        with suppress(BrokerUnavailable):
+            Reader(parse(url)).committed("awake", "awake", [0])
+            break
     return url
 
 
@@ -81,14 +85,15 @@ def topics(url: str) -> set[str]:
 
 
 def committed(url: str, group: str) -> dict[int, int]:
-    found = admin(url).list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result()
-    return {place.partition: place.offset for place in found.topic_partitions if place.offset >= 0}
+    """Of a group of ours, or of a snapshot."""
+    topic = group.partition("@")[0].rpartition(".")[0]
+    return Reader(parse(url)).committed(
+        group, topic, range(len(admin(url).list_topics(timeout=5).topics[topic].partitions))
+    )
 
 
 def commit(url: str, group: str, topic: str, offsets: dict[int, int]) -> None:
-    places = [TopicPartition(topic, number, offset) for number, offset in offsets.items()]
-    done = admin(url).alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, places)])[group].result()
-    assert not [place.error for place in done.topic_partitions if place.error]
+    Reader(parse(url)).commit(group, topic, offsets)
 
 
 def records(url: str, topic: str) -> list[Message]:

@@ -47,7 +47,8 @@ class Reader:
             }
 
     def committed(self, group: str, topic: str, numbers: Iterable[int]) -> dict[int, int]:
-        """Not by the administrator's client, which may get no answer any more once a server has been away."""
+        """Not by the administrator's client: librdkafka (2.16) ends the process when the server that it asks does not
+        know where the group lives, as after a restart."""
         with self._consumer(group) as consumer:
             places = consumer.committed([TopicPartition(topic, n) for n in numbers], timeout=ANSWER_SECONDS)
         return {place.partition: place.offset for place in places if place.offset >= 0}
