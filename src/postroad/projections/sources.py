@@ -44,7 +44,7 @@ class OutboxSource:
         return sum([await self._size(outbox) for outbox in self._outboxes])
 
     async def _size(self, outbox: OutboxTable) -> int:
-        found = await self._store.read("outbox_history_size", outbox, aggregate_type=self._aggregate)
+        found = await self._store.read("outbox_replay_size", outbox, aggregate_type=self._aggregate)
         return int(found.rows[0].events)
 
     async def read(self) -> AsyncGenerator[Message, None]:
@@ -57,7 +57,7 @@ class OutboxSource:
         after_id, after_version = "", 0
         while True:
             page = await self._store.read(
-                "outbox_history",
+                "outbox_replay",
                 outbox,
                 aggregate_type=self._aggregate,
                 after_id=after_id,

@@ -20,7 +20,10 @@ def load(dialect: str) -> Mapping[str, str]:
     for folder in ("shared", dialect):
         for file in sorted(resources.files(__package__).joinpath(folder).iterdir(), key=lambda f: f.name):
             if file.name.endswith(".sql"):
-                found |= parse(file.read_text(encoding="utf-8"))
+                read = parse(file.read_text(encoding="utf-8"))
+                if twice := sorted(found.keys() & read.keys()):
+                    raise ConfigurationError(f"Two statements for {dialect} have the name {twice[0]}. Rename one.")
+                found |= read
     return found
 
 

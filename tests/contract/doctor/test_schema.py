@@ -11,6 +11,7 @@ from postroad.operations.doctor import Level
 from postroad.operations.doctor.schema import Key, expected_keys, routines
 from postroad.stores import Store
 from postroad.stores.adopt import apply_adoption, plan_adoption
+from postroad.stores.migrations import all_migrations
 from tests.contract.doctor.conftest import Open
 from tests.contract.test_adopt import SEEDS, create
 from tests.support.clinic import TOPIC, Clinic
@@ -61,7 +62,9 @@ def test_the_migrations_are_read_as_they_are_written(store: Store) -> None:
     } <= found
     first = "unsent_shard" if store.dialect == "mysql" else "shard"
     assert {(table, (first, "ordering_key", "version")) for table in ("postroad_outbox", "facts_delivery")} <= found
-    assert len([key for key in expected_keys(store, OUTBOXES) if not key.unique]) == (7 if first != "shard" else 9)
+    statements = [text for one in all_migrations(store, OUTBOXES) for text in one.statements]
+    indexes = [key for key in expected_keys(store, OUTBOXES) if not key.unique]
+    assert len(indexes) == sum("CREATE INDEX" in text for text in statements) > 6
     assert {"postroad_outbox_add", "facts_add"} <= set(routines(store, OUTBOXES))
 
 

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 _NAME: Final = r'[\w."`]+'
 _TABLE: Final = re.compile(rf"CREATE TABLE ({_NAME}) \((.*)\)", re.DOTALL)
-_KEY: Final = re.compile(r"^\s*(?:PRIMARY KEY|UNIQUE) \(([^)]*)\)|^\s*(\w+) .*PRIMARY KEY,?$", re.MULTILINE)
-_INDEX: Final = re.compile(rf"CREATE INDEX ({_NAME}) ON ({_NAME}) \(([^)]*)\)")
+_KEY: Final = re.compile(r"^\s*(?:PRIMARY KEY|UNIQUE) \(([^)]*)\)|^\s*(\w+) .*(?:PRIMARY KEY|UNIQUE),?$", re.MULTILINE)
+_INDEX: Final = re.compile(rf"CREATE (UNIQUE )?INDEX ({_NAME}) ON ({_NAME}) \(((?:[^()]|\(\d+\))*)\)")
+"""Of a long text MySQL takes so many characters into an index."""
 _ROUTINE: Final = re.compile(rf"CREATE (?:OR REPLACE )?(?:FUNCTION|PROCEDURE|VIEW|TRIGGER) ({_NAME})")
 
 
@@ -114,7 +115,7 @@ def _keys_of(migration: Migration) -> Iterator[Key]:
                 yield _unique(_bare(created[1]), _columns(together or alone))
         if index := _INDEX.search(statement):
             text = statement[index.start() :].removesuffix(";")
-            yield Key(_bare(index[2]), _columns(index[3]), _bare(index[1]), text)
+            yield Key(_bare(index[3]), _columns(index[4]), "" if index[1] else _bare(index[2]), text)
 
 
 def _unique(table: str, columns: tuple[str, ...]) -> Key:
@@ -123,7 +124,7 @@ def _unique(table: str, columns: tuple[str, ...]) -> Key:
 
 
 def _columns(listed: str) -> tuple[str, ...]:
-    return tuple(_bare(column.strip()) for column in listed.split(","))
+    return tuple(_bare(column.partition("(")[0].strip()) for column in listed.split(","))
 
 
 def _bare(name: str) -> str:

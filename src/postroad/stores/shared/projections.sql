@@ -16,7 +16,7 @@ DELETE FROM {journal} WHERE projection = :name;
 -- name: backfill_move
 UPDATE {backfills} SET place = :place, snapshots = :snapshots WHERE name = :name;
 
--- name: outbox_history
+-- name: outbox_replay
 -- Everything the table still holds, key by key in order.
 SELECT {o}.{event_id} AS event_id, {o}.{topic} AS topic, {o}.{event_type} AS event_type,
        {o}.{aggregate_type} AS aggregate_type, {o}.{aggregate_id} AS aggregate_id, {o}.{version} AS version,
@@ -29,5 +29,5 @@ SELECT {o}.{event_id} AS event_id, {o}.{topic} AS topic, {o}.{event_type} AS eve
  ORDER BY {o}.{aggregate_id}, {o}.{version}
  LIMIT :limit;
 
--- name: outbox_history_size
+-- name: outbox_replay_size
 SELECT COUNT(*) AS events FROM {delivery} d {join_facts} WHERE {o}.{aggregate_type} = :aggregate_type;
