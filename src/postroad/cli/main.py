@@ -10,6 +10,7 @@ from sqlalchemy.exc import DBAPIError
 
 from postroad.cli.application import UserCodeFailed
 from postroad.cli.audit import audit
+from postroad.cli.check import check, repair
 from postroad.cli.command import command as commands
 from postroad.cli.dashboard import dashboard
 from postroad.cli.db import db
@@ -131,6 +132,8 @@ for command in (
     doctor,
     tail,
     trace,
+    check,
+    repair,
     publish,
     outbox,
     inbox,
