@@ -64,3 +64,17 @@ def test_programs_are_told_the_same(app: str) -> None:
 def test_without_the_application_its_rules_are_unknown(app: str, tmp_path: Path) -> None:
     code, output = told("check", "--database-url", f"sqlite:///{tmp_path}/kept.db")
     assert (code, "This needs the application itself" in output) == (1, True)
+
+
+def test_a_consumers_ledger_is_taken_to_the_producer(app: str, tmp_path: Path) -> None:
+    told_of = str(tmp_path / "ledger.json")
+    assert told("verify", app, "--export", told_of)[0] == 0
+    assert told("verify", app, "--against", told_of) == (0, "every group got what was sent\n")
+    assert json.loads(told("verify", app, "--json")[1]) == {"losses": [], "resent": 0}
+
+
+def test_what_is_no_ledger_is_refused(app: str, tmp_path: Path) -> None:
+    (tmp_path / "other.json").write_text("[]")
+    code, output = told("verify", app, "--against", str(tmp_path / "other.json"))
+    assert (code, "other.json is not a ledger" in output) == (1, True)
+    assert told("verify", app, "--export", "x", "--resend")[0] == 2

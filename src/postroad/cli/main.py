@@ -29,6 +29,7 @@ from postroad.cli.status import status
 from postroad.cli.tail import tail
 from postroad.cli.topology import topology
 from postroad.cli.trace import trace
+from postroad.cli.verify import verify
 from postroad.errors import PostroadError
 from postroad.redact import one_line, redact
 
@@ -134,6 +135,7 @@ for command in (
     trace,
     check,
     repair,
+    verify,
     publish,
     outbox,
     inbox,

@@ -6,7 +6,9 @@
 """
 
 from postroad.consistency.check import check
+from postroad.consistency.ledger import Ledger
+from postroad.consistency.losses import Loss, export, resend, verify
 from postroad.consistency.repair import Repaired, repair
 from postroad.consistency.report import Finding, Report
 
-__all__ = ["Finding", "Repaired", "Report", "check", "repair"]
+__all__ = ["Finding", "Ledger", "Loss", "Repaired", "Report", "check", "export", "repair", "resend", "verify"]

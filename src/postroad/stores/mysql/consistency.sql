@@ -33,3 +33,21 @@ SELECT d.{delivery_event_id} AS id, COUNT(*) OVER () AS total
    AND COALESCE({o}.{attributes}, '') NOT LIKE '%"copy_of"%'
    AND NOT EXISTS (SELECT 1 FROM {inbox} i WHERE i.consumer_group = :group AND i.event_id = d.{delivery_event_id})
  ORDER BY d.{published_at} LIMIT :limit;
+
+-- name: ledger_sent
+-- Per topic, type and minute of the id: how many, and a sum in which any one that is missing shows.
+SELECT sent.topic AS topic, sent.event_type AS event_type, sent.slice AS slice, COUNT(*) AS events, SUM(sent.low_bits) AS total
+  FROM (SELECT {o}.{topic} AS topic, {o}.{event_type} AS event_type, LOWER(LEFT(HEX(d.{delivery_event_id}), 8)) AS slice,
+               CAST(CONV(RIGHT(HEX(d.{delivery_event_id}), 10), 16, 10) AS UNSIGNED) AS low_bits
+          FROM {delivery} d {join_facts}
+         WHERE d.{state} = 'SENT' AND d.{delivery_event_id} >= :low AND d.{delivery_event_id} < :high
+           AND {o}.{deliver_at} IS NULL AND COALESCE({o}.{attributes}, '') NOT LIKE '%"copy_of"%') sent
+ GROUP BY sent.topic, sent.event_type, sent.slice;
+
+-- name: ledger_inbox
+SELECT seen.topic AS topic, seen.event_type AS event_type, seen.slice AS slice, COUNT(*) AS events, SUM(seen.low_bits) AS total
+  FROM (SELECT i.topic AS topic, i.event_type AS event_type, LOWER(LEFT(HEX(i.event_id), 8)) AS slice,
+               CAST(CONV(RIGHT(HEX(i.event_id), 10), 16, 10) AS UNSIGNED) AS low_bits
+          FROM {inbox} i
+         WHERE i.consumer_group = :group AND i.event_id >= :low AND i.event_id < :high AND i.ordering_key IS NOT NULL) seen
+ GROUP BY seen.topic, seen.event_type, seen.slice;

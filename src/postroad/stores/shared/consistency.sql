@@ -115,3 +115,15 @@ VALUES (:event_id, :topic, :event_type, :aggregate_type, :aggregate_id, :version
 -- name: repair_outbox_delivery
 INSERT INTO {delivery} ({delivery_event_id}, {delivery_version}, {ordering_key}, {shard})
 VALUES (:event_id, :version, :ordering_key, :shard);
+
+-- name: ledger_ids
+-- In the order in which they were sent. What was sent a moment ago may be on its way.
+SELECT d.{delivery_event_id} AS event_id
+  FROM {delivery} d {join_facts}
+ WHERE d.{state} = 'SENT' AND d.{delivery_event_id} >= :low AND d.{delivery_event_id} < :high
+   AND {o}.{topic} = :topic AND {o}.{event_type} = :event_type AND d.{published_at} < :until
+   AND {o}.{deliver_at} IS NULL AND COALESCE({o}.{attributes}, '') NOT LIKE '%"copy_of"%'
+ ORDER BY {o}.{version}, d.{published_at};
+
+-- name: ledger_begun
+SELECT consumer_group, event_type, first_seen FROM {handlers} ORDER BY consumer_group, event_type;
