@@ -159,3 +159,12 @@ async def test_a_window_is_read_in_slices_without_gaps(road: Postroad) -> None:
 async def test_a_negative_span_is_refused(road: Postroad) -> None:
     with pytest.raises(ConfigurationError, match="`since` is -1"):
         await road.check(since=-1)
+
+
+@pytest.mark.spec("G8")
+async def test_what_the_outbox_was_cleared_of_is_not_missed(road: Postroad) -> None:
+    await road.execute(StartSession("s-0"))
+    old = road.store.adapt(road.clock.now() - timedelta(days=8))
+    await change(road, f"UPDATE {{domain_events}} SET occurred_at = '{old}'")
+    await change(road, "DELETE FROM postroad_outbox")
+    assert (await road.check(since=timedelta(days=30), grace=0)).consistent
