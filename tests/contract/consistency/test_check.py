@@ -126,7 +126,7 @@ async def test_what_is_written_meanwhile_is_never_taken_for_a_fault(road: Postro
 
     async def write() -> None:
         try:
-            for number in range(25):
+            for number in range(10):
                 await road.execute(StartSession(f"w-{number}"))
                 await road.execute(ProposeTheme(f"w-{number}"))
         finally:
