@@ -18,7 +18,7 @@ from rich.table import Table
 
 from bench.common import ROOT, Figure, Scale, service
 
-NAMES = ("write", "relay", "latency", "parked", "consume", "rabbitmq", "kafka")
+NAMES = ("write", "relay", "latency", "parked", "consume", "check", "rabbitmq", "kafka")
 
 
 @click.command()

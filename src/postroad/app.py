@@ -41,6 +41,7 @@ from postroad.telemetry import Source as Gauges
 from postroad.telemetry.canary import Canary, CanaryWriter
 
 if TYPE_CHECKING:
+    from postroad.consistency import Report
     from postroad.operations.trace import Trace
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -327,6 +328,15 @@ class Postroad:
         from postroad.operations.trace import trace  # what people ask stands above this module
 
         return await trace(self.store, self.outboxes, str(correlation_id))
+
+    async def check(self, *, since: float | timedelta = DAY, grace: float = 300.0) -> "Report":
+        """Whether commands, events, outbox and inbox fit together: what was written in the last `since` seconds.
+
+        What is younger than `grace` seconds may still be on its way, and is not missed.
+        """
+        from postroad.consistency import check  # what people ask stands above this module
+
+        return await check(self, since=since, grace=grace)
 
     # -- running -------------------------------------------------------------------------------------
 

@@ -72,7 +72,7 @@ def test_the_readme_block_runs_on_kafka(tmp_path: Path, kafka_url: str) -> None:
     assert (ran.stdout, ran.returncode) == ("receipt for o-1: 42.00\n", 0), ran.stderr
 
 
-GUIDES = ("writing", "consuming", "commands-and-events", "observing", "dashboard")
+GUIDES = ("writing", "consuming", "commands-and-events", "consistency", "observing", "dashboard")
 
 
 @pytest.mark.parametrize("page", [f"docs/{guide}.md" for guide in GUIDES])

@@ -10,6 +10,7 @@ from sqlalchemy.exc import DBAPIError
 
 from postroad.cli.application import UserCodeFailed
 from postroad.cli.audit import audit
+from postroad.cli.check import check, repair
 from postroad.cli.command import command as commands
 from postroad.cli.dashboard import dashboard
 from postroad.cli.db import db
@@ -28,6 +29,7 @@ from postroad.cli.status import status
 from postroad.cli.tail import tail
 from postroad.cli.topology import topology
 from postroad.cli.trace import trace
+from postroad.cli.verify import verify
 from postroad.errors import PostroadError
 from postroad.redact import one_line, redact
 
@@ -131,6 +133,9 @@ for command in (
     doctor,
     tail,
     trace,
+    check,
+    repair,
+    verify,
     publish,
     outbox,
     inbox,

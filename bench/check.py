@@ -1,0 +1,66 @@
+"""The consistency check beside a bare scan of the same tables, and what memory it takes."""
+
+import time
+import tracemalloc
+
+from bench.common import Figure, OrderPlaced, Scale, Target, fresh_road, side_by_side
+from bench.rows import fill
+from postroad import Postroad
+
+_EVENTS = """
+INSERT INTO postroad_domain_events (event_id, event_type, aggregate_type, aggregate_id, aggregate_version, topic,
+       schema_version, payload, content_type, correlation_id, attributes, occurred_at)
+SELECT event_id, event_type, aggregate_type, aggregate_id, version, topic, schema_version, payload, content_type,
+       correlation_id, attributes, occurred_at FROM postroad_outbox ORDER BY event_id"""
+_INBOX = """
+INSERT INTO postroad_inbox (consumer_group, event_id, event_type, topic, ordering_key, version, status, processed_at)
+SELECT 'receipts', event_id, event_type, topic, ordering_key, version, 1, clock_timestamp()
+  FROM postroad_outbox ORDER BY event_id"""
+_HANDLER = "INSERT INTO postroad_handler VALUES ('receipts', 'bench.order.placed', '2001-01-01', now())"
+_TABLES = ("postroad_outbox", "postroad_domain_events", "postroad_inbox")
+
+
+async def measure(scale: Scale, server: str) -> list[Figure]:
+    events = scale.of(500, 200_000, 10_000_000)
+    async with fresh_road(server) as road:
+        road.on(OrderPlaced, group="receipts")(_nothing)
+        await fill(road, events, keys=scale.of(10, 10_000), state="SENT")
+        async with road.store.transaction() as connection:
+            for statement in (_EVENTS, _INBOX, _HANDLER, *(f"ANALYZE {table}" for table in _TABLES)):
+                await connection.exec_driver_sql(statement)
+        rates = await side_by_side(scale.rounds, lambda: _checked(road, events), lambda: _scanned(road, events))
+        memory = await _memory(road)
+    note = f"{events:,} events in outbox, event store and inbox"
+    return [
+        Figure("check", *rates, "events/s", None, f"{note}; bare: each row of the three tables read once"),
+        Figure("check, memory", [memory], [], "MB", Target(50, at_most=True, unit="MB"), note),
+    ]
+
+
+async def _nothing(event: OrderPlaced) -> None:
+    return None
+
+
+async def _checked(road: Postroad, events: int) -> float:
+    begun = time.perf_counter()
+    report = await road.check(grace=0)
+    assert (report.events, report.consistent) == (events, True), report.findings
+    return events / (time.perf_counter() - begun)
+
+
+async def _scanned(road: Postroad, events: int) -> float:
+    begun = time.perf_counter()
+    async with road.store.reading() as connection:
+        for table in _TABLES:
+            await connection.exec_driver_sql(f"SELECT COUNT(t.*), MAX(event_type) FROM {table} t")
+    return events / (time.perf_counter() - begun)
+
+
+async def _memory(road: Postroad) -> float:
+    """The most that one check holds at a time in this process."""
+    tracemalloc.start()
+    try:
+        await road.check(grace=0)
+        return tracemalloc.get_traced_memory()[1] / 1e6
+    finally:
+        tracemalloc.stop()

@@ -1,0 +1,51 @@
+-- name: check_orphaned_commands
+-- What repair has run again and still brought about nothing is what its handler decides.
+SELECT c.command_id AS id, COUNT(*) OVER () AS total
+  FROM {commands} c
+ WHERE c.status = 'COMPLETED' AND c.seq >= :low AND c.seq <= :high AND c.finished_at >= :since AND c.finished_at < :until
+   AND c.command_type = :command_type
+   AND NOT EXISTS (SELECT 1 FROM {domain_events} e WHERE e.event_type = :event_type AND e.causation_id =
+                   CAST(c.command_id AS text))
+   AND NOT EXISTS (SELECT 1 FROM {audit} a WHERE a.action = 'repair.command' AND a.subject =
+                   CAST(c.command_id AS text))
+ ORDER BY c.seq LIMIT :limit;
+
+-- name: check_missing_outbox
+-- Event and row are of one transaction, and one statement sees both or none: what is being written is never found.
+SELECT e.event_id AS id, e.aggregate_type AS aggregate_type, e.aggregate_id AS aggregate_id, COUNT(*) OVER () AS total
+  FROM {domain_events} e
+ WHERE e.seq >= :low AND e.seq <= :high AND e.occurred_at >= :since
+   AND CASE WHEN e.event_type = ANY(CAST(:types AS text[])) THEN 1 ELSE 0 END = :within
+   AND NOT EXISTS (SELECT 1 FROM {outbox} x WHERE x.{event_id} = e.event_id)
+ ORDER BY e.seq LIMIT :limit;
+
+-- name: check_unseen
+-- A group is asked about what was sent since it is known to handle the type. Rows that are the same fact in another
+-- schema version have no record of their own.
+SELECT d.{delivery_event_id} AS id, COUNT(*) OVER () AS total
+  FROM {delivery} d {join_facts}
+  JOIN {handlers} h ON h.consumer_group = :group AND h.event_type = {o}.{event_type}
+ WHERE d.{state} = 'SENT' AND d.{published_at} >= :low AND d.{published_at} < :high AND h.first_seen <= d.{published_at}
+   AND {o}.{event_type} = ANY(CAST(:types AS text[]))
+   AND ({o}.{deliver_at} IS NULL OR {o}.{deliver_at} < :until)
+   AND COALESCE({o}.{attributes}, '') NOT LIKE '%"copy_of"%'
+   AND NOT EXISTS (SELECT 1 FROM {inbox} i WHERE i.consumer_group = :group AND i.event_id = d.{delivery_event_id})
+ ORDER BY d.{published_at} LIMIT :limit;
+
+-- name: ledger_sent
+-- Per topic, type and minute of the id: how many, and a sum in which any one that is missing shows.
+SELECT sent.topic AS topic, sent.event_type AS event_type, sent.slice AS slice, COUNT(*) AS events, SUM(sent.low_bits) AS total
+  FROM (SELECT {o}.{topic} AS topic, {o}.{event_type} AS event_type, LEFT(CAST(d.{delivery_event_id} AS text), 8) AS slice,
+               CAST(CAST('x' || RIGHT(CAST(d.{delivery_event_id} AS text), 10) AS bit(40)) AS bigint) AS low_bits
+          FROM {delivery} d {join_facts}
+         WHERE d.{state} = 'SENT' AND d.{delivery_event_id} >= :low AND d.{delivery_event_id} < :high
+           AND {o}.{deliver_at} IS NULL AND COALESCE({o}.{attributes}, '') NOT LIKE '%"copy_of"%') sent
+ GROUP BY sent.topic, sent.event_type, sent.slice;
+
+-- name: ledger_inbox
+SELECT seen.topic AS topic, seen.event_type AS event_type, seen.slice AS slice, COUNT(*) AS events, SUM(seen.low_bits) AS total
+  FROM (SELECT i.topic AS topic, i.event_type AS event_type, LEFT(CAST(i.event_id AS text), 8) AS slice,
+               CAST(CAST('x' || RIGHT(CAST(i.event_id AS text), 10) AS bit(40)) AS bigint) AS low_bits
+          FROM {inbox} i
+         WHERE i.consumer_group = :group AND i.event_id >= :low AND i.event_id < :high AND i.ordering_key IS NOT NULL) seen
+ GROUP BY seen.topic, seen.event_type, seen.slice;

@@ -1,0 +1,80 @@
+"""`postroad check` and `repair` as a person or a cron job uses them."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from postroad.cli import main
+from tests.support.genesis import StartSession, change, genesis
+
+
+@pytest.fixture
+def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A service whose only event has lost its outbox row."""
+    urls = f"'sqlite:///{tmp_path}/kept.db', 'embedded:{tmp_path}/broker.db'"
+    name = f"kept_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text(f"from tests.support.genesis import genesis\nroad = genesis({urls})\n")
+    monkeypatch.chdir(tmp_path)
+
+    async def prepare() -> None:
+        async with genesis(f"sqlite:///{tmp_path}/kept.db", f"embedded:{tmp_path}/broker.db") as road:
+            await road.migrate()
+            await road.execute(StartSession("s-1"))
+            await change(road, "DELETE FROM postroad_outbox")
+
+    asyncio.run(prepare())
+    return f"{name}:road"
+
+
+def told(*words: str) -> tuple[int, str]:
+    ran = CliRunner().invoke(main, words)
+    return ran.exit_code, ran.output
+
+
+@pytest.mark.spec("G8", "G9")
+def test_a_fault_is_told_then_repaired_then_gone(app: str) -> None:
+    code, output = told("check", app)
+    assert code == 1
+    assert "1 domain events without an outbox row" in output
+    assert "postroad repair" in output
+    code, output = told("repair", app)
+    assert (code, "Nothing was done. Add --apply" in output) == (0, True)
+    assert told("check", app)[0] == 1
+    assert told("repair", app, "--apply")[0] == 0
+    assert told("repair", app, "--apply") == (0, "nothing to repair\n")
+    code, output = told("check", app)
+    assert (code, output.startswith("everything fits together: 1 command, 1 domain event since")) == (0, True)
+
+
+@pytest.mark.spec("G8", "G9")
+def test_programs_are_told_the_same(app: str) -> None:
+    code, output = told("check", app, "--json", "--since", "1h")
+    found = json.loads(output)
+    assert (code, found["consistent"]) == (1, False)
+    (finding,) = found["report"]["findings"]
+    assert (finding["kind"], finding["count"], len(finding["ids"])) == ("missing_outbox", 1, 1)
+    done = json.loads(told("repair", app, "--json", "--apply")[1])
+    assert (done["applied"], done["rows"], done["repairs"][0]["ids"]) == (True, 1, finding["ids"])
+    assert json.loads(told("repair", app, "--json", "--apply")[1])["rows"] == 0
+
+
+def test_without_the_application_its_rules_are_unknown(app: str, tmp_path: Path) -> None:
+    code, output = told("check", "--database-url", f"sqlite:///{tmp_path}/kept.db")
+    assert (code, "This needs the application itself" in output) == (1, True)
+
+
+def test_a_consumers_ledger_is_taken_to_the_producer(app: str, tmp_path: Path) -> None:
+    told_of = str(tmp_path / "ledger.json")
+    assert told("verify", app, "--export", told_of)[0] == 0
+    assert told("verify", app, "--against", told_of) == (0, "every group got what was sent\n")
+    assert json.loads(told("verify", app, "--json")[1]) == {"losses": [], "resent": 0}
+
+
+def test_what_is_no_ledger_is_refused(app: str, tmp_path: Path) -> None:
+    (tmp_path / "other.json").write_text("[]")
+    code, output = told("verify", app, "--against", str(tmp_path / "other.json"))
+    assert (code, "other.json is not a ledger" in output) == (1, True)
+    assert told("verify", app, "--export", "x", "--resend")[0] == 2
