@@ -41,6 +41,7 @@ async def test_a_session_goes_through_all_its_stages_and_its_trace_is_one_whole_
         id = await studio.start("Dawn", "a lighthouse")
         await confirm_all(studio, id)
         session = await until(studio, id, Step.FINISHED)
+        await studio.road.drain()
     assert await all_types(studio) == WHOLE
     assert list(session.chosen) == list(Stage)
     assert session.chosen[Stage.WORLD].title in session.chosen[Stage.PLOT].text
@@ -85,6 +86,7 @@ async def test_the_read_model_knows_where_every_session_stands(studio: Studio) -
         await confirm_all(studio, done)
         await studio.answer(story.REJECT[Stage.THEME](waiting, 1))
         await until(studio, waiting, Step.PROPOSED)
+        await studio.road.drain()
     rows = {row["session_id"]: (row["title"], row["stage"], row["step"]) for row in await shelf.latest(studio.road)}
     assert rows == {done: ("Dawn", "", "finished"), waiting: ("Dusk", "Theme", "proposed")}
 

@@ -10,11 +10,10 @@ from postroad.eventstore import DomainEvent
 
 
 async def until(studio: Studio, id: str, step: Step) -> Session:
-    """The session when it has come to this step, and nothing is on its way any more."""
+    """The session when it has come to this step."""
     async with asyncio.timeout(60):
         while (session := await studio.session(id)).step is not step:  # noqa: ASYNC110  # it may be another process's work
             await asyncio.sleep(0.02)
-    await studio.road.drain()
     return session
 
 

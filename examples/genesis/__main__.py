@@ -1,0 +1,81 @@
+"""The studio with its page, and the three capabilities in processes of their own.
+
+Without more it uses a SQLite file and the embedded broker; DATABASE_URL and BROKER_URL take others.
+"""
+
+import argparse
+import asyncio
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+import uvicorn
+
+from examples.genesis.api import create_app
+from examples.genesis.studio import WORKERS, Studio
+from postroad import logs
+from postroad.errors import PostroadError
+
+
+def main() -> None:
+    arguments = _arguments()
+    _choose_addresses(arguments.data)
+    logs.configure("INFO")
+    logging.getLogger("uvicorn.access").setLevel("WARNING")
+    try:
+        studio = Studio()
+        asyncio.run(_open(studio))
+    except PostroadError as error:
+        raise SystemExit(f"The studio cannot open: {error}") from None
+    with _workers() if not arguments.api_only else nullcontext():
+        print(
+            f"The studio is open: http://{arguments.host}:{arguments.port}/   API: /docs   (Ctrl-C closes it)",
+            flush=True,
+        )
+        app = create_app(studio, run=not arguments.api_only)
+        # The page holds a stream open for ever: closing must not wait for it.
+        uvicorn.run(app, host=arguments.host, port=arguments.port, log_config=None, timeout_graceful_shutdown=3)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m examples.genesis", description=__doc__)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=8001)
+    parser.add_argument("--data", type=Path, default=Path("build/genesis"), help="where the two files are kept")
+    parser.add_argument("--api-only", action="store_true", help="relay, guide and capabilities run elsewhere")
+    return parser.parse_args()
+
+
+def _choose_addresses(data: Path) -> None:
+    """In the environment, where the workers find them too."""
+    if "DATABASE_URL" not in os.environ or "BROKER_URL" not in os.environ:
+        data.mkdir(parents=True, exist_ok=True)
+    os.environ.setdefault("DATABASE_URL", f"sqlite:///{data / 'genesis.db'}")
+    os.environ.setdefault("BROKER_URL", f"embedded:{data / 'broker.db'}")
+
+
+async def _open(studio: Studio) -> None:
+    await studio.prepare()
+    await studio.aclose()
+
+
+@contextmanager
+def _workers() -> Iterator[None]:
+    """Outliner, Worldbuilder and Character. They end with us."""
+    command = [sys.executable, "-m", "postroad", "worker", "examples.genesis.road:road", "--log-level", "warning"]
+    processes = [subprocess.Popen([*command, "--group", name]) for name in WORKERS]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.wait()
+
+
+if __name__ == "__main__":
+    main()
