@@ -1,6 +1,7 @@
 """The studio with its page, and the three capabilities in processes of their own.
 
-Without more it uses a SQLite file and the embedded broker; DATABASE_URL and BROKER_URL take others.
+Without more it uses a SQLite file and the embedded broker; DATABASE_URL and BROKER_URL take others. A database that is
+missing on a PostgreSQL server is created.
 """
 
 import argparse
@@ -10,10 +11,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import uvicorn
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import create_async_engine
 
 from examples.genesis.api import create_app
 from examples.genesis.studio import WORKERS, Studio
@@ -59,8 +63,22 @@ def _choose_addresses(data: Path) -> None:
 
 
 async def _open(studio: Studio) -> None:
+    if studio.road.store.dialect == "postgresql":
+        await _create_database(studio.road.store.url)
     await studio.prepare()
     await studio.aclose()
+
+
+async def _create_database(url: URL) -> None:
+    """Unless it is there."""
+    server = create_async_engine(
+        url.set(drivername="postgresql+psycopg", database="postgres"), isolation_level="AUTOCOMMIT"
+    )
+    with suppress(OSError, SQLAlchemyError):  # what is wrong with the server is told by whoever needs it next
+        async with server.connect() as connection:
+            name = connection.dialect.identifier_preparer.quote(str(url.database))
+            await connection.exec_driver_sql(f"CREATE DATABASE {name}")
+    await server.dispose()
 
 
 @contextmanager
