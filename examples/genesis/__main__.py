@@ -8,6 +8,7 @@ import argparse
 import asyncio
 import logging
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -84,6 +85,8 @@ async def _create_database(url: URL) -> None:
 @contextmanager
 def _workers() -> Iterator[None]:
     """Outliner, Worldbuilder and Character. They end with us."""
+    # uvicorn raises the signal that stopped it once more, and SIGTERM's own way would end us before them.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     command = [sys.executable, "-m", "postroad", "worker", "examples.genesis.road:road", "--log-level", "warning"]
     processes = [subprocess.Popen([*command, "--group", name]) for name in WORKERS]
     try:

@@ -85,6 +85,9 @@ def test_a_person_writes_a_story_with_three_workers(tmp_path: Path, addresses: d
             trace = client.get(f"/sessions/{id}/trace").json()
             process.send_signal(signal.SIGTERM)
             process.wait(PATIENCE)
+        # Its workers write there too: it ends when the last of them has ended.
+        assert process.stdout is not None
+        process.stdout.read()
     assert trace["broken"] == []
     assert [step["type"] for step in trace["steps"] if step["kind"] == "event"] == WHOLE
 
