@@ -45,7 +45,7 @@ def test_a_person_sees_the_session_and_its_tree_grow(page: Page, tmp_path: Path)
             page.click(f"#{stage} >> text=Take it")
         expect(page.locator("#story .end")).to_be_visible()
         expect(page.locator("#shelf .book.open")).to_contain_text("finished")
-        # 32 for a session without a rejection. That one is a command and two events; then comes an answer, proposed again.
+        # 32 without the rejection, which is a command and two events; then come an answer, a command, an event.
         expect(page.locator("#tree circle")).to_have_count(38)
         expect(page.locator("#tree path")).to_have_count(37)
         page.goto("about:blank")

