@@ -8,5 +8,5 @@ imagination.py what they come up with
 guide.py       the next step follows from the last: event → command
 shelf.py       all sessions at a glance, a read model
 studio.py      the wiring
-api.py         the HTTP side; page.html is its face
+api.py         the HTTP side; page.html is its face, picture.py what it shows
 """
