@@ -25,12 +25,10 @@ TOPICS = ("genesis.session.events", "outliner.events", "worldbuilder.events", "c
 
 
 @pytest.fixture
-def addresses(places: str, tmp_path: Path, request: pytest.FixtureRequest) -> dict[str, str]:
-    if places == "embedded":
-        return {}
-    kafka_url = request.getfixturevalue("kafka_url")
+def addresses(fresh_postgresql_url: str, kafka_url: str) -> dict[str, str]:
+    """What the service is meant for; the page's test has the embedded default."""
     remove_topics(kafka_url, *TOPICS, *(f"{topic}.dlq" for topic in TOPICS))
-    return {"DATABASE_URL": request.getfixturevalue("fresh_postgresql_url"), "BROKER_URL": kafka_url}
+    return {"DATABASE_URL": fresh_postgresql_url, "BROKER_URL": kafka_url}
 
 
 def free_port() -> int:
@@ -67,7 +65,6 @@ def until_proposed(client: httpx.Client, id: str, stage: Stage) -> dict[str, Any
     raise AssertionError("the stream ended")
 
 
-@pytest.mark.parametrize("places", ["embedded", "servers"])
 @pytest.mark.spec("G5", "G11")
 def test_a_person_writes_a_story_with_three_workers(tmp_path: Path, addresses: dict[str, str]) -> None:
     with started(tmp_path, addresses) as (client, process):

@@ -57,7 +57,6 @@ async def test_a_session_goes_through_all_its_stages_and_its_trace_is_one_whole_
     assert await orphans(road.store, road.outboxes, trace.steps[0].at) == []
 
 
-@everywhere
 @pytest.mark.spec("G11")
 async def test_what_the_author_rejects_is_proposed_anew_until_it_pleases(studio: Studio) -> None:
     async with studio.road.running():
