@@ -289,16 +289,23 @@ class Postroad:
         session: AsyncSession | None = None,
         command_id: UUID | str | None = None,
         correlation_id: str | UUID | None = None,
+        cause: DomainEvent | None = None,
         tenant: str | None = None,
         user_id: str | UUID | None = None,
     ) -> Sequence[DomainEvent]:
         """Carry out a command now; its events, which are committed together with it. The same id, the same answer.
 
-        With `session` it joins that transaction, as it must inside a handler; else it has its own.
+        With `session` it joins that transaction, as it must inside a handler; else it has its own. `cause` is the
+        event that it answers, for an answer from outside: what is done inside a handler knows its cause.
         Raises CommandStillProcessing while somebody else carries it out, and whatever its handler raises.
         """
         message = self.executor.envelope(
-            command, command_id=command_id, correlation_id=correlation_id, tenant=tenant, user_id=user_id
+            command,
+            command_id=command_id,
+            correlation_id=correlation_id,
+            cause=cause.message if cause else None,
+            tenant=tenant,
+            user_id=user_id,
         )
         if session is not None:
             return await self.executor.join(session, message)

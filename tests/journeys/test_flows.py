@@ -227,3 +227,16 @@ async def test_commands_are_listed_shown_and_retried(road: Postroad, shell) -> N
         ("command.retry", "the session is there now")
     ]
     assert "There is no command" in await shell("command", "show", "0" * 32, code=1)
+
+
+@pytest.mark.spec("G5")
+async def test_an_answer_from_outside_hangs_on_the_event_it_answers(sqlite_url: str, tmp_path: Path) -> None:
+    async with genesis(sqlite_url, f"embedded:{tmp_path / 'b.db'}") as road:
+        await road.migrate()
+        (started,) = await road.execute(StartSession("s-1"), correlation_id="flow-1", user_id="ada")
+        (proposed,) = await road.execute(ProposeTheme("s-1"), cause=started, user_id="bob")
+        found = await road.trace("flow-1")
+    start, asked, propose, answered = found
+    assert [asked.id, answered.id] == [str(started.id), str(proposed.id)]
+    assert [step.causation_id for step in found] == [None, start.id, asked.id, propose.id]
+    assert (found.broken, proposed.message.user_id) == ([], "bob")

@@ -68,11 +68,13 @@ class Executor:
         *,
         command_id: UUID | str | None,
         correlation_id: str | UUID | None,
+        cause: Message | None = None,
         tenant: str | None,
         user_id: str | UUID | None,
     ) -> Message:
         """The command as it is stored. Raises InvalidCommand, naming the field, for one that cannot be."""
-        kind, cause, now = self.commands.kind_of(command), current_message.get(), self._clock.now()
+        kind, now = self.commands.kind_of(command), self._clock.now()
+        cause = cause or current_message.get()
         id = _id(kind.name, command_id) or new_id(now, self._randomness)
         try:
             message = Message(
