@@ -42,7 +42,7 @@ SELECT d.{published_at} AS published_at, d.{delivery_event_id} AS event_id
  ORDER BY d.{published_at} DESC, d.{delivery_event_id} DESC
  LIMIT 1 OFFSET :window;
 
--- name: outbox_unsent_count
+-- name: outbox_unsent_at_most
 SELECT COUNT(*) AS events
   FROM (SELECT 1 FROM {delivery} d
          WHERE d.{state} NOT IN ('SENT', 'SKIPPED') LIMIT :most) unsent;
@@ -97,7 +97,7 @@ SELECT id, at, actor, action, subject, detail FROM {audit}
  WHERE id < :before AND (:subject = '' OR subject = :subject)
  ORDER BY id DESC LIMIT :limit;
 
--- name: outbox_history
+-- name: aggregate_history
 SELECT d.{delivery_event_id} AS event_id, {o}.{event_type} AS event_type, {o}.{topic} AS topic,
        d.{ordering_key} AS ordering_key, {o}.{version} AS version, d.{state} AS state, d.{attempts} AS attempts,
        d.{next_attempt_at} AS next_attempt_at, d.{last_error} AS last_error, {o}.{occurred_at} AS occurred_at,
