@@ -5,7 +5,7 @@ ARGS ?=
 memory := $(shell [ "$$(df -Pm /dev/shm 2>/dev/null | awk 'NR == 2 {print $$4}')" -gt 1000 ] 2>/dev/null && echo /dev/shm)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo marketplace marketplace-servers test check bench model simulate mutation chaos requirements protos services-up services-down clean
+.PHONY: help setup demo marketplace marketplace-servers catalog catalog-servers test check bench model simulate mutation chaos requirements protos services-up services-down clean
 
 help: ## this list
 	@awk -F ':.*## ' -v bold="$$([ -t 1 ] && tput bold 2>/dev/null)" -v plain="$$([ -t 1 ] && tput sgr0 2>/dev/null)" \
@@ -24,6 +24,14 @@ marketplace-servers: setup ## the same shop on MariaDB and RabbitMQ
 	@scripts/services up mariadb rabbitmq
 	@eval "$$(scripts/services env)" && DATABASE_URL="$${POSTROAD_TEST_MARIADB_URL%/*}/marketplace" \
 	  BROKER_URL="$$POSTROAD_TEST_RABBITMQ_URL" $(python) -m examples.marketplace --payment-seconds 30 $(ARGS)
+
+catalog: setup ## videos: a service that writes them, one that finds them, and a page; SQLite and the embedded broker
+	@$(python) -m examples.catalog $(ARGS)
+
+catalog-servers: setup ## the same two services on PostgreSQL, each with its schema and role, and Pub/Sub
+	@scripts/services up postgresql pubsub
+	@eval "$$(scripts/services env)" && $(python) -m examples.catalog --postgresql "$${POSTROAD_TEST_POSTGRESQL_URL%/*}/catalog" \
+	  --broker-url "$$POSTROAD_TEST_PUBSUB_URL" $(ARGS)
 
 test: setup services-up ## all tests, on real databases; ARGS="-k relay" for some
 	@$(if $(ARGS),,rm -f build/requirements.json)

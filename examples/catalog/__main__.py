@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import psycopg
 import uvicorn
+from psycopg import sql
 
 from examples.catalog.api import create_app
 from examples.catalog.reader import Reader
@@ -75,10 +76,14 @@ def _services(arguments: argparse.Namespace) -> tuple[Writer | None, Reader | No
 
 
 def with_roles(administrator: str) -> tuple[str, str]:
-    """Schemas and roles as roles.sql has them; the addresses of the two services."""
+    """A database with schemas and roles as roles.sql has them; the addresses of the two services."""
+    parts = urlsplit(administrator)
+    with psycopg.connect(parts._replace(path="/postgres").geturl(), autocommit=True) as connection:
+        name = parts.path.strip("/")
+        if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [name]).fetchone():
+            connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
     with psycopg.connect(administrator) as connection:
         connection.execute(Path(__file__).with_name("roles.sql").read_text(encoding="utf-8"))
-    parts = urlsplit(administrator)
     host = parts.netloc.rpartition("@")[2]
     written, read = (parts._replace(netloc=f"{role}@{host}").geturl() for role in ("catalog_writer", "catalog_reader"))
     return written, read
