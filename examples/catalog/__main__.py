@@ -41,7 +41,7 @@ def main() -> None:
     print(
         f"The catalog is open: http://{arguments.host}:{arguments.port}/   API: /docs   (Ctrl-C closes it)", flush=True
     )
-    app = create_app(writer, reader, run=not arguments.api_only)
+    app = create_app(writer, reader, run=not arguments.api_only, grpc_address=arguments.grpc)
     # Requests have two seconds and handlers six: within the ten that Cloud Run gives.
     uvicorn.run(app, host=arguments.host, port=arguments.port, log_config=None, timeout_graceful_shutdown=2)
 
@@ -55,6 +55,7 @@ def _arguments() -> argparse.Namespace:
         "--postgresql", metavar="URL", help="an administrator's address: both services there, by roles.sql"
     )
     parser.add_argument("--broker-url")
+    parser.add_argument("--grpc", metavar="HOST:PORT", help="serve gRPC there, too")
     parser.add_argument("--data", type=Path, default=Path("build/catalog"), help="where the files are kept")
     parser.add_argument("--api-only", action="store_true", help="relay and consumer run elsewhere")
     return parser.parse_args()

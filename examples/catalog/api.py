@@ -8,7 +8,7 @@ from typing import Annotated, Final
 from fastapi import FastAPI, Query, Response
 from fastapi.responses import FileResponse
 
-from examples.catalog import models, problems
+from examples.catalog import models, problems, rpc
 from examples.catalog.models import Video
 from examples.catalog.reader import Reader
 from examples.catalog.refusals import VersionConflict, VideoNotFound
@@ -21,8 +21,10 @@ _MISSING: Final = problems.may_refuse(VideoNotFound)
 _CHANGING: Final = problems.may_refuse(VideoNotFound, VersionConflict)
 
 
-def create_app(writer: Writer | None = None, reader: Reader | None = None, *, run: bool = True) -> FastAPI:
-    """`run`: relay and consumer in this process too."""
+def create_app(
+    writer: Writer | None = None, reader: Reader | None = None, *, run: bool = True, grpc_address: str | None = None
+) -> FastAPI:
+    """`run`: relay and consumer in this process too. `grpc_address`: host and port for gRPC, if it is wanted."""
     # The reader first: a topic without a subscription keeps nothing for it.
     services = [service for service in (reader, writer) if service is not None]
 
@@ -34,6 +36,8 @@ def create_app(writer: Writer | None = None, reader: Reader | None = None, *, ru
                 await service.prepare()
                 if run:
                     await open.enter_async_context(service.road.running())
+            if grpc_address is not None:
+                await open.enter_async_context(rpc.serving(writer, reader, grpc_address))
             yield
 
     app = FastAPI(
