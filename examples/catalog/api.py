@@ -1,4 +1,4 @@
-"""Both services over HTTP, together or apart. The page needs both, so it is where both are."""
+"""Both services over HTTP, together or apart. The page is the read side's, and wants the other at the same address."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -48,8 +48,6 @@ def create_app(
         _write(app, writer)
     if reader is not None:
         _read(app, reader)
-    if writer is not None and reader is not None:
-        app.get("/", include_in_schema=False)(lambda: FileResponse(_PAGE))
     _health(app, [Telemetry(service.road) for service in services], run)
     return app
 
@@ -110,6 +108,10 @@ def _read(app: FastAPI, reader: Reader) -> None:
     @app.get("/search/{video_id}", responses=_MISSING, tags=["read side"])
     async def found(video_id: str) -> Video:
         return Video.model_validate(dict(await reader.find(video_id)))
+
+    @app.get("/", include_in_schema=False)
+    async def page() -> FileResponse:
+        return FileResponse(_PAGE)
 
 
 def _health(app: FastAPI, services: list[Telemetry], run: bool) -> None:

@@ -28,6 +28,8 @@ def tables(roles: Services) -> dict[str, set[str]]:
 
 @pytest.mark.spec("F1")
 async def test_all_tables_of_a_service_are_in_its_own_schema(roles: Services) -> None:
+    with psycopg.connect(roles.admin) as admin:  # whatever the database's own habit is
+        admin.execute(f"ALTER DATABASE {admin.info.dbname} SET search_path = public")
     await prepared(roles)
     found = tables(roles)
     assert found.keys() == {roles.writer, roles.reader}
