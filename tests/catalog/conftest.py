@@ -15,9 +15,6 @@ from examples.catalog.api import create_app
 from examples.catalog.reader import Reader
 from examples.catalog.writer import Writer
 from tests.support.catalog_roles import Services, fresh_roles
-from tests.support.components import address
-from tests.support.databases import fresh_postgresql
-from tests.support.pubsub import fresh_project
 
 
 @dataclass(frozen=True)
@@ -34,8 +31,8 @@ def declared() -> None:
 
 
 @pytest.fixture
-def roles() -> Iterator[Services]:
-    with fresh_postgresql(address("postgresql")) as url, fresh_roles(url) as services:
+def roles(fresh_postgresql_url: str) -> Iterator[Services]:
+    with fresh_roles(fresh_postgresql_url) as services:
         yield services
 
 
@@ -50,7 +47,7 @@ def places(store_kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> P
         here = (f"sqlite:///{tmp_path / 'write.db'}", f"sqlite:///{tmp_path / 'read.db'}")
         return Places(*here, f"embedded:{tmp_path / 'broker.db'}")
     services: Services = request.getfixturevalue("roles")
-    return Places(services.writes, services.reads, fresh_project(address("pubsub")))
+    return Places(services.writes, services.reads, str(request.getfixturevalue("pubsub_url")))
 
 
 @pytest.fixture
