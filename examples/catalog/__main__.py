@@ -42,7 +42,7 @@ def main() -> None:
         f"The catalog is open: http://{arguments.host}:{arguments.port}/   API: /docs   (Ctrl-C closes it)", flush=True
     )
     app = create_app(writer, reader, run=not arguments.api_only, grpc_address=arguments.grpc)
-    # Requests have two seconds and handlers six: within the ten that Cloud Run gives.
+    # Requests have two seconds, calls two, handlers three: within the ten that Cloud Run gives.
     uvicorn.run(app, host=arguments.host, port=arguments.port, log_config=None, timeout_graceful_shutdown=2)
 
 

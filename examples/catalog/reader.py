@@ -15,7 +15,7 @@ from postroad import Message, Postroad, SubscriberOptions
 from postroad.projections import DELETE, Projection
 
 SOURCE: Final = "catalog-reader"
-_GRACE: Final = 6.0
+_GRACE: Final = 3.0
 """Cloud Run kills ten seconds after it has asked to stop."""
 
 
