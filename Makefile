@@ -5,7 +5,7 @@ ARGS ?=
 memory := $(shell [ "$$(df -Pm /dev/shm 2>/dev/null | awk 'NR == 2 {print $$4}')" -gt 1000 ] 2>/dev/null && echo /dev/shm)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo marketplace marketplace-servers genesis genesis-servers test check bench model simulate mutation chaos requirements protos services-up services-down clean
+.PHONY: help setup demo marketplace marketplace-servers catalog catalog-servers genesis genesis-servers test check bench model simulate mutation chaos requirements protos services-up services-down clean
 
 help: ## this list
 	@awk -F ':.*## ' -v bold="$$([ -t 1 ] && tput bold 2>/dev/null)" -v plain="$$([ -t 1 ] && tput sgr0 2>/dev/null)" \
@@ -32,6 +32,14 @@ genesis-servers: setup ## the same on PostgreSQL and Kafka
 	@scripts/services up postgresql kafka
 	@eval "$$(scripts/services env)" && DATABASE_URL="$${POSTROAD_TEST_POSTGRESQL_URL%/*}/genesis" \
 	  BROKER_URL="$$POSTROAD_TEST_KAFKA_URL" $(python) -m examples.genesis $(ARGS)
+
+catalog: setup ## videos: a service that writes them, one that finds them, and a page; SQLite and the embedded broker
+	@$(python) -m examples.catalog $(ARGS)
+
+catalog-servers: setup ## the same two services on PostgreSQL, each with its schema and role, and Pub/Sub
+	@scripts/services up postgresql pubsub
+	@eval "$$(scripts/services env)" && $(python) -m examples.catalog --postgresql "$${POSTROAD_TEST_POSTGRESQL_URL%/*}/catalog" \
+	  --broker-url "$$POSTROAD_TEST_PUBSUB_URL" $(ARGS)
 
 test: setup services-up ## all tests, on real databases; ARGS="-k relay" for some
 	@$(if $(ARGS),,rm -f build/requirements.json)

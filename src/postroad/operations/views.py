@@ -39,7 +39,7 @@ async def aggregate_history(
         for outbox in outboxes:
             result = await store.execute(
                 connection,
-                "outbox_history",
+                "aggregate_history",
                 outbox=outbox,
                 aggregate_type=aggregate_type,
                 aggregate_id=aggregate_id,

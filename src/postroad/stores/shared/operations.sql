@@ -92,7 +92,7 @@ SELECT id, at, actor, action, subject, detail FROM {audit}
  WHERE id < :before AND (:subject = '' OR subject = :subject)
  ORDER BY id DESC LIMIT :limit;
 
--- name: outbox_history
+-- name: aggregate_history
 SELECT d.{delivery_event_id} AS event_id, {o}.{event_type} AS event_type, {o}.{topic} AS topic,
        d.{ordering_key} AS ordering_key, {o}.{version} AS version, d.{state} AS state, d.{attempts} AS attempts,
        d.{next_attempt_at} AS next_attempt_at, d.{last_error} AS last_error, {o}.{occurred_at} AS occurred_at,

@@ -1,0 +1,1 @@
+"""Videos: a service that owns them, and a service that finds them, with nothing but events between."""
