@@ -161,8 +161,8 @@ async def test_a_prepared_transaction_that_nobody_ends_is_a_warning(fresh_postgr
 
 
 async def test_a_replication_slot_that_nobody_reads_is_a_warning(fresh_postgresql_url: str, open_road: Open) -> None:
-    name = f"doctor_{uuid4().hex[:8]}"
     clinic = Clinic(open_road(fresh_postgresql_url))
+    name = clinic.slot
     with psycopg.connect(fresh_postgresql_url, autocommit=True) as connection:
         connection.execute("SELECT pg_create_physical_replication_slot(%s, true)", [name])
         try:
