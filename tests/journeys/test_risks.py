@@ -227,7 +227,7 @@ async def test_a_poison_message_is_put_aside_told_and_given_back_after_the_cause
         await stage.write(road, "bad", "good")
         await road.drain()
         assert await stage.projected(road) == {"good": 1}
-        (dead,) = (await operations.status(road.store, road.outboxes, road.broker)).dead_letters
+        (dead,) = await operations.dead_page(road.broker, [stage.topic], limit=10)
         assert dead.attempts >= 1
         told = {one.check: one.level for one in (await examine(road)).findings}
         assert told["dead letters"] is Level.WARNING
@@ -253,7 +253,7 @@ async def test_a_projection_can_be_built_again_from_what_the_broker_kept(stage: 
         await again.broker.apply(
             Topology((stage.topic,), (Subscription(name, stage.topic, ack_deadline=stage.deadline),))
         )
-        assert await again.broker.seek(name, beginning) == 3
+        await again.broker.seek(name, beginning)
         async with again.running(relay=False):
             await again.drain()
             assert await stage.projected(again, "rebuilt") == before

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import uuid4
 
+import grpc
 from google.protobuf.empty_pb2 import Empty
 
 from postroad.brokers.base import Depth
@@ -34,7 +35,11 @@ class Emulator:
         except Rejection as rejection:
             if not missing(rejection):  # it is there only if a subscription of that name was deleted
                 raise
-        await self._take(subscription, _beginning(subscription))
+        try:
+            await self._take(subscription, _beginning(subscription))
+        except Rejection as rejection:
+            if rejection.code is not grpc.StatusCode.ALREADY_EXISTS:  # somebody else has just taken it
+                raise
 
     async def depth(self, live: Any) -> Depth:
         here = f"{_snapshots(live.name)}.{uuid4().hex}"
