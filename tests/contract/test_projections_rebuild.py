@@ -70,6 +70,27 @@ async def test_the_inbox_that_has_seen_it_all_does_not_keep_a_rebuild_from_the_b
     assert [s.name for s in await videos.road.broker.subscriptions()] == [f"catalog.video.events.{GROUP}"]
 
 
+@pytest.mark.parametrize("store_kind", ["sqlite"])
+async def test_on_sqlite_a_view_reads_the_new_table_and_one_that_is_broken_is_in_nobodys_way(videos: Catalog) -> None:
+    await videos.write(VideoSaved("v1", "t"))
+    async with videos.road.store.transaction() as connection:
+        for statement in (
+            "CREATE VIEW titles AS SELECT title FROM video_search",
+            "CREATE TABLE gone (n)",
+            "CREATE VIEW broken AS SELECT n FROM gone",
+            "DROP TABLE gone",
+        ):
+            await connection.exec_driver_sql(statement)
+    try:
+        await videos.rebuild(videos.outbox()).run()
+        async with videos.road.store.reading() as connection:
+            assert (await connection.exec_driver_sql("SELECT title FROM titles")).scalars().all() == ["t"]
+    finally:
+        async with videos.road.store.transaction() as connection:
+            for view in ("titles", "broken"):
+                await connection.exec_driver_sql(f"DROP VIEW {view}")
+
+
 @pytest.mark.spec("F9")
 async def test_a_rebuild_reads_the_owners_outbox(videos: Catalog) -> None:
     await videos.write(*(VideoSaved(f"v{n}", "t") for n in range(1_100)))

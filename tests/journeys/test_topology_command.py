@@ -29,7 +29,8 @@ def test_the_plan_is_shown_and_applied_and_then_there_is_nothing_left(shell: She
     assert "Nothing was done. Run: postroad topology apply shop:road" in told
     done = json.loads(shell("topology apply shop:road --json"))
     assert done["applied"] is True
-    assert {"topic", "subscription"} == {change["kind"] for change in done["changes"]}
+    # The topic may be there already: others use that name on the same server.
+    assert {change["kind"] for change in done["changes"]} - {"topic"} == {"subscription"}
     assert "is up to date" in shell("topology apply shop:road")
 
 

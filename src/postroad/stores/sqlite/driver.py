@@ -80,6 +80,14 @@ class SQLite(Store):
         assert connection.sync_connection is not None  # there is one while it is open
         return writing(self._resolved, connection.sync_connection)
 
+    async def swap(self, connection: AsyncConnection, schema: str, *, live: str, shadow: str, old: str) -> None:
+        # Else views would follow the old table under its new name, and one that is broken would be in the way.
+        await connection.exec_driver_sql("PRAGMA legacy_alter_table = ON")
+        try:
+            await super().swap(connection, schema, live=live, shadow=shadow, old=old)
+        finally:
+            await connection.exec_driver_sql("PRAGMA legacy_alter_table = OFF")
+
     def id_in(self, value: uuid.UUID) -> object:
         return str(value)
 
