@@ -150,6 +150,10 @@ class Connection(Link):
         super().__init__(server, process)
         self.raw: sqlite3.Connection = server.file.connect()
 
+    @property
+    def in_transaction(self) -> bool:
+        return self.raw.in_transaction
+
     async def perform(self, sql: str, work: Callable[[], Any]) -> Any:
         if sql == "BEGIN IMMEDIATE":
             await self.server.lock(self)
