@@ -130,7 +130,7 @@ async def test_an_earlier_one_that_came_again_late_is_acknowledged_first(model: 
     await all_settled(model)
 
 
-# Seen in 2 of 24 runs: a later one is handled before those that were lost with their stream. Whether the adapter or this
+# Seen in 2 of 24 runs: a later is handled before those that were lost with their stream. Whether the adapter or this
 # model is wrong is not known.
 @pytest.mark.xfail(strict=False, reason="order after lost streams is not proved")
 @pytest.mark.spec("F6")
