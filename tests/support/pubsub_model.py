@@ -17,7 +17,7 @@ service, and what is modelled here:
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from random import Random
@@ -30,7 +30,9 @@ UNORDERED = "TRANSIENT_FAILURE_UNORDERED_ACK_ID"
 class Stored:
     id: str
     key: str
+    """Without one it follows nobody, and has one of its own here."""
     data: bytes
+    attributes: Mapping[str, str] = field(default_factory=dict)
     stream: "Stream | None" = None
     """To which its delivery is open."""
     ack_id: str = ""
@@ -72,7 +74,10 @@ class Model:
         self._ids = count(1)
 
     def publish(self, key: str, *texts: str) -> None:
-        self.messages += [Stored(str(next(self._ids)), key, text.encode()) for text in texts]
+        self.take(*(Stored(str(next(self._ids)), key, text.encode()) for text in texts))
+
+    def take(self, *messages: Stored) -> None:
+        self.messages += messages
         self.deliver()
 
     def open(self, client: str) -> Stream:

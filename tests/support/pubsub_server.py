@@ -25,7 +25,8 @@ def letter(sent: Iterable[tuple[Stored, str]]) -> Any:
     for message, ack_id in sent:
         received = answer.received_messages.add(ack_id=ack_id)
         received.message.message_id, received.message.data = message.id, message.data
-        received.message.ordering_key = message.key
+        received.message.attributes.update(message.attributes)
+        received.message.ordering_key = message.key if message.key != message.id else ""
     return answer
 
 
