@@ -20,6 +20,7 @@ from postroad.brokers.pubsub.line import Line, Rejection
 from postroad.brokers.pubsub.receiver import PubSubReceiver
 from postroad.errors import BrokerUnavailable
 from postroad.subscriber.lanes import Lanes
+from proof.simulator.rabbitmq import _SameThread
 from proof.simulator.time import LoopClock, VirtualLoop
 from tests.support.pubsub_model import Model, Stream
 from tests.support.pubsub_server import PATH, SUBSCRIPTION, letter
@@ -27,18 +28,6 @@ from tests.support.pubsub_server import PATH, SUBSCRIPTION, letter
 KEYS = "xyz"
 STEPS = 60
 LONGEST_CALM = 200.0
-
-
-class SameThread:
-    """There is one thread here."""
-
-    started = True
-
-    async def run(self, work: Callable[..., Coroutine[Any, Any, Any]], *arguments: object) -> Any:
-        return await work(*arguments)
-
-    def post(self, work: Callable[..., object], *arguments: object) -> None:
-        asyncio.get_running_loop().call_soon(work, *arguments)
 
 
 class Call:
@@ -116,7 +105,7 @@ class Worker:
         self._world, self.name = world, name
         self._lanes: Lanes[Item] = Lanes()
         self._tasks: list[asyncio.Task[None]] = []
-        thread: Any = SameThread()
+        thread: Any = _SameThread()
         graves: Any = None
         self.receiver = PubSubReceiver(thread, LoopClock(), graves, "shop.order.events", SUBSCRIPTION, Flow(messages=4))
         self.wire = Wire(world)
