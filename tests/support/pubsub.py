@@ -1,5 +1,6 @@
 """Pub/Sub as an outsider sees it: to break what the adapter relies on, and to look at what it did."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -65,8 +66,12 @@ class Outsider:
         return list(answer.received_messages)
 
     async def nack(self, subscription: str, *ack_ids: str) -> None:
+        await self.lease(subscription, 0, *ack_ids)
+
+    async def lease(self, subscription: str, seconds: int, *ack_ids: str) -> None:
+        """From now on."""
         path = self.address.subscription(subscription)
-        request = raw("ModifyAckDeadlineRequest")(subscription=path, ack_ids=ack_ids, ack_deadline_seconds=0)
+        request = raw("ModifyAckDeadlineRequest")(subscription=path, ack_ids=ack_ids, ack_deadline_seconds=seconds)
         await self._ask("Subscriber/ModifyAckDeadline", request, Empty, about="subscription")
 
 
@@ -87,3 +92,24 @@ def overheard(broker: PubSubBroker, method: str, hear: Callable[[Any], Any]) -> 
         return await ask(asked, request, *arguments, **options)
 
     broker._line.ask = tell  # type: ignore[method-assign]
+
+
+class Gate:
+    """Requests of a method wait before it until it is opened."""
+
+    def __init__(self, broker: PubSubBroker, method: str) -> None:
+        self.waiting = 0
+        self._loop, self._reached, self._opened = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
+        overheard(broker, method, self._wait)
+
+    async def reached(self) -> None:
+        await self._reached.wait()
+
+    def open(self) -> None:
+        connections_thread().post(self._opened.set)
+
+    async def _wait(self, _: Any) -> None:
+        self.waiting += 1
+        self._loop.call_soon_threadsafe(self._reached.set)
+        await self._opened.wait()
+        self.waiting -= 1

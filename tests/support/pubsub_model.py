@@ -1,190 +1,176 @@
-"""Google's rules for an ordered subscription, as a small server.
+"""Google's rules for an ordered subscription with exactly-once delivery. Nothing here waits: others move it.
 
 The emulator keeps them only while nothing goes wrong: after a broken stream it delivers later messages of a key before
-those that were lost with it, and of a key that is given back only the one message returns. Google's service says: while
-a message is delivered and neither acknowledged nor over its deadline, no other client gets anything of its key; when it
-is over, it comes again, and so does everything of its key behind it, in order.
+those that were lost with it, and of a key that is given back only the one message returns. What Google says of its
+service, and what is modelled here:
+
+- A delivery is open until it is acknowledged, given back, or over its deadline. The end of its stream changes nothing.
+- While something of a key is open to a subscriber, whatever else is delivered of the key goes to that same one; before
+  another can have the key, nothing more is delivered of it until nothing is open.
+- Who has the same client id is the same subscriber: a stream that replaces another goes on where that one was. So what
+  is behind a message may come on the new stream although the message was lost with the old one.
+- What is given back or over its deadline comes again, and so does everything of its key behind it, in order.
+- But also: nothing comes again while it is open. Google does not say which of the two holds for what is behind and
+  open: here both can. (Nothing behind can be acknowledged already: that would have been refused.)
+- Only the id of the latest delivery acknowledges. Of a key, none is taken before the earlier ones.
+- A stream is a gRPC call: what arrives on it arrives in order and without gaps. When it breaks, its end may be missing.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
+from random import Random
 
-import grpc
-from google.protobuf.any_pb2 import Any as Packed
-from google.protobuf.empty_pb2 import Empty
-from google.rpc import error_details_pb2, status_pb2
-
-from postroad.brokers.pubsub.line import connections_thread, raw
-
-SUBSCRIPTION = "shop.order.events.readers"
-PATH = f"projects/my-project/subscriptions/{SUBSCRIPTION}"
+INVALID = "PERMANENT_FAILURE_INVALID_ACK_ID"
+UNORDERED = "TRANSIENT_FAILURE_UNORDERED_ACK_ID"
 
 
 @dataclass(eq=False)
 class Stored:
     id: str
     key: str
+    """Without one it follows nobody, and has one of its own here."""
     data: bytes
+    attributes: Mapping[str, str] = field(default_factory=dict)
     stream: "Stream | None" = None
+    """To which its delivery is open."""
     ack_id: str = ""
+    due: float = 0.0
     acknowledged: bool = False
 
 
 @dataclass(eq=False)
 class Stream:
-    pending: "asyncio.Queue[list[Stored] | None]" = field(default_factory=asyncio.Queue)
-    broken: bool = False
+    number: int
+    client: str
+    on_its_way: "asyncio.Queue[list[tuple[Stored, str]] | None]" = field(default_factory=asyncio.Queue)
+    """Messages with the ids of these deliveries; None is the end."""
+    ended: bool = False
+    """As far as the server knows."""
+
+    def breaks(self, arriving: int = 0) -> None:
+        """Of what is on its way, only so much arrives; the server need not hear of it."""
+        sent = [self.on_its_way.get_nowait() for _ in range(self.on_its_way.qsize())]
+        for answer in [*sent[:arriving], None]:
+            self.on_its_way.put_nowait(answer)
 
 
 class Model:
-    """Its methods are called in the connections' thread; `do` goes there."""
-
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        chance: Random,
+        time: Callable[[], float] = lambda: 0.0,
+        tell: Callable[[str], object] = lambda _: None,
+    ) -> None:
+        """`chance` decides what Google leaves undecided."""
         self.messages: list[Stored] = []
         self.streams: list[Stream] = []
-        self.losing = False
-        """What is delivered now is written nowhere: it will be lost with the stream."""
         self.refused: list[str] = []
+        self.deadline = 10.0
+        self.all_behind = 1.0
+        """How probably what is behind comes again although it is open."""
+        self._chance, self._time, self._tell = chance, time, tell
         self._ids = count(1)
 
-    async def do(self, act: Any, *arguments: Any) -> Any:
-        async def there() -> Any:
-            return act(*arguments)
-
-        return await connections_thread().run(there)
-
     def publish(self, key: str, *texts: str) -> None:
-        self.messages += [Stored(str(next(self._ids)), key, text.encode()) for text in texts]
+        self.take(*(Stored(str(next(self._ids)), key, text.encode()) for text in texts))
+
+    def take(self, *messages: Stored) -> None:
+        self.messages += messages
         self.deliver()
+
+    def open(self, client: str) -> Stream:
+        stream = Stream(len(self.streams), client)
+        self.streams.append(stream)
+        self._tell(f"stream {stream.number} begins")
+        self.deliver()
+        return stream
+
+    def end(self, stream: Stream) -> None:
+        """The server hears that it is over. What it holds is held until its deadline."""
+        if not stream.ended:
+            self._tell(f"stream {stream.number} is known to have ended")
+        stream.ended = True
 
     def deliver(self) -> None:
-        live = [stream for stream in self.streams if not stream.broken]
-        if not live:
-            return
-        batch: dict[Stream, list[Stored]] = {}
+        answers: dict[Stream, list[tuple[Stored, str]]] = {}
         for key in dict.fromkeys(message.key for message in self.messages):
-            open_ones = [m for m in self.messages if m.key == key and not m.acknowledged]
-            holders = {m.stream for m in open_ones if m.stream is not None}
-            stream = holders.pop() if holders else live[hash(key) % len(live)]
-            if stream.broken:
-                continue  # until the deadline of what it holds is over
-            for message in open_ones:
+            waiting = self.unacknowledged(key)
+            if (stream := self._stream_for(waiting)) is None:
+                continue
+            for message in waiting:
                 if message.stream is None:
                     message.stream, message.ack_id = stream, f"ack-{next(self._ids)}"
-                    batch.setdefault(stream, []).append(message)
-        for stream, messages in batch.items():
-            if not self.losing:
-                stream.pending.put_nowait(messages)
+                    message.due = self._time() + self.deadline
+                    answers.setdefault(stream, []).append((message, message.ack_id))
+                    self._tell(f"{key} {message.data.decode()} is sent on stream {stream.number}")
+        for stream, sent in answers.items():
+            stream.on_its_way.put_nowait(sent)
 
-    def cut(self) -> None:
-        """Every stream breaks. What it held is held until its deadline."""
-        for stream in self.streams:
-            stream.broken = True
-            stream.pending.put_nowait(None)
+    def _stream_for(self, waiting: Iterable[Stored]) -> Stream | None:
+        live = [stream for stream in self.streams if not stream.ended]
+        for message in waiting:
+            if message.stream is not None:
+                live = [stream for stream in live if stream.client == message.stream.client]
+        if not live:
+            return None  # until nothing is open to who was there before
+        return self._chance.choice(live)
 
-    def pass_deadlines(self) -> None:
-        """Of everything that is not acknowledged: it comes again, in order."""
-        for message in self.messages:
-            if not message.acknowledged:
-                message.stream = None
-        self.deliver()
+    def unacknowledged(self, key: str) -> list[Stored]:
+        return [message for message in self.messages if message.key == key and not message.acknowledged]
 
     def open_ones(self) -> int:
         return sum(not message.acknowledged for message in self.messages)
 
-    # -- what a client may ask ---------------------------------------------------------------------------
+    # -- deadlines and verdicts --------------------------------------------------------------------------
 
-    async def get_subscription(self, request: Any, context: Any) -> Any:
-        topic = "projects/my-project/topics/shop.order.events"
-        return raw("Subscription")(name=PATH, topic=topic, ack_deadline_seconds=600)
+    def pass_deadlines(self) -> None:
+        """Of everything that is open."""
+        self.expire([message for message in self.messages if message.stream])
 
-    async def pull(self, requests: Any, context: Any) -> AsyncIterator[Any]:
-        stream = Stream()
-        self.streams.append(stream)
+    def pass_time(self) -> None:
+        self.expire([message for message in self.messages if message.stream and message.due <= self._time()])
+
+    def expire(self, messages: Iterable[Stored]) -> None:
+        for message in messages:
+            waiting = self.unacknowledged(message.key)
+            behind = waiting[waiting.index(message) + 1 :]
+            message.stream = None
+            self._tell(f"{message.key} {message.data.decode()} is nobody's any more")
+            if self._chance.random() < self.all_behind:
+                for other in behind:
+                    other.stream = None
         self.deliver()
-        try:
-            while (messages := await stream.pending.get()) is not None:
-                answer = raw("StreamingPullResponse")()
-                for message in messages:
-                    if message.stream is stream:
-                        received = answer.received_messages.add(ack_id=message.ack_id)
-                        received.message.message_id, received.message.data = message.id, message.data
-                        received.message.ordering_key = message.key
-                yield answer
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "the stream has ended")
-        finally:
-            stream.broken = True
 
-    async def acknowledge(self, request: Any, context: Any) -> Any:
+    def extend(self, ack_ids: Iterable[str], seconds: int) -> None:
+        known = [message for message in self.messages if message.stream and message.ack_id in ack_ids]
+        for message in known:
+            message.due = self._time() + seconds
+        if seconds == 0:
+            self.expire(known)
+
+    def acknowledge(self, ack_ids: Iterable[str]) -> dict[str, str]:
+        """Why some were refused."""
         causes: dict[str, str] = {}
         unordered: set[str] = set()
-        for ack_id in request.ack_ids:
+        for ack_id in ack_ids:
             if cause := self._acknowledge(ack_id, unordered):
                 causes[ack_id] = cause
+                self.refused.append(cause)
+                self._tell(f"an acknowledgement is refused: {cause}")
         self.deliver()
-        if causes:
-            self.refused += causes.values()
-            info = Packed()
-            info.Pack(error_details_pb2.ErrorInfo(reason="EXACTLY_ONCE_ACKID_FAILURE", metadata=causes))
-            told = status_pb2.Status(code=grpc.StatusCode.INVALID_ARGUMENT.value[0], details=[info])
-            context.set_trailing_metadata((("grpc-status-details-bin", told.SerializeToString()),))
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "")
-        return Empty()
+        return causes
 
     def _acknowledge(self, ack_id: str, unordered: set[str]) -> str:
         """`unordered`: the keys of which one was refused in the same request; no other of theirs is taken then."""
-        found = [m for m in self.messages if m.ack_id == ack_id and m.stream is not None and not m.acknowledged]
+        found = [message for message in self.messages if message.stream and message.ack_id == ack_id]
         if not found:
-            return "PERMANENT_FAILURE_INVALID_ACK_ID"
+            return INVALID
         (message,) = found
-        of_key = [m for m in self.messages if m.key == message.key and not m.acknowledged]
-        if of_key[0] is not message or message.key in unordered:
+        if self.unacknowledged(message.key)[0] is not message or message.key in unordered:
             unordered.add(message.key)
-            return "TRANSIENT_FAILURE_UNORDERED_ACK_ID"
+            return UNORDERED
         message.acknowledged, message.stream = True, None
+        self._tell(f"{message.key} {message.data.decode()} is acknowledged")
         return ""
-
-    async def modify(self, request: Any, context: Any) -> Any:
-        if request.ack_deadline_seconds == 0:
-            for message in self.messages:
-                if message.ack_id in request.ack_ids:
-                    message.stream = None
-            self.deliver()
-        return Empty()
-
-
-@asynccontextmanager
-async def serving() -> AsyncIterator[tuple[Model, str]]:
-    """The model, and the URL of the server that follows it."""
-    model, server = Model(), None
-
-    async def start() -> tuple[Any, int]:
-        server = grpc.aio.server()
-        calls = {
-            "GetSubscription": grpc.unary_unary_rpc_method_handler(
-                model.get_subscription, raw("GetSubscriptionRequest").FromString, raw("Subscription").SerializeToString
-            ),
-            "StreamingPull": grpc.stream_stream_rpc_method_handler(
-                model.pull, raw("StreamingPullRequest").FromString, raw("StreamingPullResponse").SerializeToString
-            ),
-            "Acknowledge": grpc.unary_unary_rpc_method_handler(
-                model.acknowledge, raw("AcknowledgeRequest").FromString, Empty.SerializeToString
-            ),
-            "ModifyAckDeadline": grpc.unary_unary_rpc_method_handler(
-                model.modify, raw("ModifyAckDeadlineRequest").FromString, Empty.SerializeToString
-            ),
-        }
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("google.pubsub.v1.Subscriber", calls),))
-        port = server.add_insecure_port("127.0.0.1:0")
-        await server.start()
-        return server, port
-
-    server, port = await connections_thread().run(start)
-    try:
-        yield model, f"pubsub://my-project?emulator=127.0.0.1:{port}"
-    finally:
-        await connections_thread().run(server.stop, 0)

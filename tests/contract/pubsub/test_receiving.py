@@ -1,7 +1,7 @@
 """Leases, acknowledgements, broken streams, and the order of a key on this side of the wire."""
 
 import asyncio
-import time
+import threading
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from postroad.brokers.pubsub.receiver import PubSubReceiver
 from postroad.errors import BrokerError, BrokerUnavailable, ConfigurationError
 from postroad.testing.post import Post
 from proof.chaos.proxy import Proxy
-from tests.support.pubsub import Outsider, connected, overheard
+from tests.support.pubsub import Gate, Outsider, connected, overheard
 
 
 async def listening(post: Post, flow: Flow | None = None) -> PubSubReceiver:
@@ -27,19 +27,29 @@ def ack_ids(receiver: PubSubReceiver) -> list[str]:
 
 
 @pytest.mark.spec("F6")
-async def test_a_lease_is_extended_while_a_handler_keeps_the_loop_busy(broker: PubSubBroker, pubsub_url: str) -> None:
+async def test_a_lease_is_extended_while_a_handler_keeps_the_loop_busy(broker: PubSubBroker, visitor: Outsider) -> None:
     post = Post(broker, ack_deadline=10)
     await broker.apply(post.topology)
-    receiver = await post.subscribe()
+    await post.send_texts("sandglass", "s")
+    (sandglass,) = await visitor.pull(post.subscription.name)
+    receiver = await listening(post)
     await post.send_texts("k", "a")
     (held,) = await post.take(receiver, 1)
-    other = connected(pubsub_url)
-    second = await other.subscribe(post.subscription.name, Flow())
-    time.sleep(12)  # noqa: ASYNC251 (longer than the deadline, and nobody else has a turn on this loop)
-    assert await post.nothing_comes(second)
+    (lease,) = ack_ids(receiver)
+    extended = threading.Event()
+
+    async def hear(request: Any) -> None:
+        if lease in request.ack_ids:
+            extended.set()
+
+    overheard(broker, "Subscriber/ModifyAckDeadline", hear)
+    await visitor.lease(post.subscription.name, 4, lease)
+    await visitor.lease(post.subscription.name, 5, sandglass.ack_id)
+    assert extended.wait(post.patience)  # in this thread, so nobody has a turn on this loop
+    assert await post.take_texts(receiver, 1) == "s", "what nobody extends comes again"
+    assert ack_ids(receiver)[0] == lease, "what was extended does not"
     await held.ack()
     assert await post.has_depth(0)
-    await other.aclose()
 
 
 @pytest.mark.spec("F6")
@@ -80,23 +90,22 @@ async def test_an_acknowledgement_without_an_answer_is_repeated(post: Post, brok
 
 @pytest.mark.spec("F6")
 async def test_one_request_of_acknowledgements_is_on_its_way_at_a_time(post: Post, broker: PubSubBroker) -> None:
-    under_way, most = 0, 0
-
-    async def hear(_: Any) -> None:
-        nonlocal under_way, most
-        under_way += 1
-        most = max(most, under_way)
-        await asyncio.sleep(0.02)
-        under_way -= 1
-
-    overheard(broker, "Subscriber/Acknowledge", hear)
+    gate = Gate(broker, "Subscriber/Acknowledge")
     receiver = await listening(post)
     await post.send_texts("k", "abcdefgh")
-    for delivery in await post.take(receiver, 8):
+    first, *others = await post.take(receiver, 8)
+    await first.ack()
+    await gate.reached()
+    for delivery in others:
         await delivery.ack()
-        await asyncio.sleep(0.01)
+
+    async def others_are_ready() -> bool:
+        return receiver.consumer is not None and len(receiver.consumer._settled) == len(others)
+
+    assert await post.eventually(others_are_ready)
+    assert gate.waiting == 1
+    gate.open()
     assert await post.has_depth(0)
-    assert most == 1
 
 
 async def test_what_is_delivered_again_while_it_is_here_is_handed_out_once(post: Post, visitor: Outsider) -> None:
@@ -215,14 +224,21 @@ async def test_a_closed_receiver_says_so(post: Post) -> None:
         await waiting
 
 
-async def test_what_is_settled_is_acknowledged_before_the_receiver_closes(post: Post, broker: PubSubBroker) -> None:
-    overheard(broker, "Subscriber/Acknowledge", lambda _: asyncio.sleep(0.1))
+async def test_what_is_settled_is_acknowledged_before_the_receiver_closes(
+    post: Post, broker: PubSubBroker, visitor: Outsider
+) -> None:
+    gate = Gate(broker, "Subscriber/Acknowledge")
     receiver = await listening(post)
     await post.send_texts("k", "abc")
     first, second, _ = await post.take(receiver, 3)
     await first.ack()
     await second.ack()
-    await receiver.aclose()
+    closing = asyncio.create_task(receiver.aclose())
+    await gate.reached()
+    await visitor.subscription(post.subscription.name)  # as long as a request takes
+    assert not closing.done()
+    gate.open()
+    await closing
     assert await post.take_texts(await post.subscribe(), 1) == "c"
 
 

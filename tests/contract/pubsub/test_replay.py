@@ -12,7 +12,7 @@ from postroad.brokers.pubsub.replay import Replay
 from postroad.brokers.pubsub.structure import Structure
 from postroad.errors import ConfigurationError, UnsupportedByBroker
 from postroad.testing.post import Post
-from tests.support.pubsub import overheard
+from tests.support.pubsub import Gate, Outsider, overheard
 
 
 @pytest.mark.spec("F9")
@@ -33,13 +33,26 @@ async def test_a_time_in_between_brings_back_what_came_after_it(post: Post) -> N
 
 
 @pytest.mark.spec("F9")
-async def test_an_acknowledgement_on_its_way_takes_nothing_from_the_replay(post: Post, broker: PubSubBroker) -> None:
-    overheard(broker, "Subscriber/Acknowledge", lambda _: asyncio.sleep(0.2))
+async def test_an_acknowledgement_on_its_way_takes_nothing_from_the_replay(
+    post: Post, broker: PubSubBroker, visitor: Outsider
+) -> None:
+    gate = Gate(broker, "Subscriber/Acknowledge")
     receiver = await post.subscribe()
     start = datetime.now(UTC) - timedelta(seconds=60)
     await post.send_texts("k", "a")
     assert await post.take_texts(receiver, 1) == "a"
-    assert await broker.seek(post.subscription.name, start) == 1
+    await gate.reached()
+    asked: list[object] = []
+
+    async def hear(request: object) -> None:
+        asked.append(request)
+
+    overheard(broker, "Subscriber/GetSubscription", hear)
+    seeking = asyncio.create_task(broker.seek(post.subscription.name, start))
+    await visitor.subscription(post.subscription.name)  # as long as a request takes
+    assert asked == [], "it waits"
+    gate.open()
+    assert await seeking == 1
     assert await post.take_texts(receiver, 1) == "a"
 
 

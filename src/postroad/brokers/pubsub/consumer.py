@@ -52,7 +52,7 @@ class _Lease:
     """That of the last delivery: an earlier one counts for nothing once a message has been delivered again."""
     settled: bool = False
     alone: bool = False
-    """Its acknowledgement was refused once, and goes in a request of its own from now on."""
+    """Its acknowledgement was refused once: it goes in a request of its own from now on, and its lease may end."""
 
 
 class Consumer:
@@ -73,7 +73,6 @@ class Consumer:
         self._may_read = asyncio.Event()
         self._may_read.set()
         self._tasks: list[asyncio.Task[None]] = []
-        self._client_id = uuid4().hex
         self._pause = 0.0
 
     async def start(self) -> None:
@@ -110,8 +109,9 @@ class Consumer:
         first = _StreamingPullRequest(
             subscription=self._path,
             stream_ack_deadline_seconds=self._deadline,
-            # The same on each stream: so the server knows that it is still us who hold what came before.
-            client_id=self._client_id,
+            # Another on each stream: under the same one the server goes on with a key where the last stream ended, also
+            # past what was lost with it. As it is, the key waits until that is over its deadline.
+            client_id=uuid4().hex,
         )
         call = self._line.pull(first)
         beating: asyncio.Task[None] | None = None
@@ -241,7 +241,8 @@ class Consumer:
         """All at once, so that if we die they all end at once, and come again in order."""
         while True:
             await asyncio.sleep(self._deadline / 4)
-            await self._modify(list(self._leases.values()), self._deadline)
+            # What is done but refused waits for an earlier one, which may not come again as long as this one is held.
+            await self._modify([lease for lease in self._leases.values() if not lease.alone], self._deadline)
 
     async def _modify(self, leases: Sequence[_Lease], seconds: int) -> None:
         for first in range(0, len(leases), _MOST_IDS):
