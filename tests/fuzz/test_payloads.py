@@ -25,7 +25,7 @@ from tests.fuzz.strange import Strange, storable
 from tests.support.outbox import emptied
 from tests.support.shapes import Bag, Order, order
 
-BATCHES, PER_BATCH = 72, 256
+BATCHES, PER_BATCH = 44, 256
 TOPIC = "shop.order.events"
 
 
