@@ -2,12 +2,17 @@
 
 from bench.common import Figure, Scale, service
 from bench.rabbitmq import consuming, latency, relaying
-from tests.support.rabbitmq import fresh_vhost
+from tests.support.rabbitmq import fresh_vhost, with_options
 
 
 async def measure(scale: Scale, server: str) -> list[Figure]:
     figures = []
-    for part in (relaying, consuming, latency):
+    for part, options in (
+        (relaying, {"queue_type": "quorum"}),
+        (relaying, {"queue_type": "classic"}),
+        (consuming, {}),
+        (latency, {}),
+    ):
         with fresh_vhost(service("rabbitmq")) as url:
-            figures += await part.measure(scale, server, url)
+            figures += await part.measure(scale, server, with_options(url, **options))
     return figures

@@ -17,6 +17,7 @@ from bench.rabbitmq.wire import (
 )
 from bench.rows import refill
 from postroad.brokers.base import Subscription, Topology
+from postroad.brokers.rabbitmq.address import parse
 from postroad.relay import Relay
 
 SINK = Subscription(f"{TOPIC}.sink", TOPIC)
@@ -24,7 +25,7 @@ SINK = Subscription(f"{TOPIC}.sink", TOPIC)
 
 async def measure(scale: Scale, server: str, url: str) -> list[Figure]:
     events, keys, few = scale.of(200, 20_000), scale.of(50, 10_000), scale.of(100, 4_000)
-    prepared = letters(events)
+    prepared, queue = letters(events), parse(url).queue_type
     figures = []
     async with fresh_road(server, broker_url=url) as road:
         await road.broker.apply(Topology((TOPIC,), (SINK,)))
@@ -45,7 +46,7 @@ async def measure(scale: Scale, server: str, url: str) -> list[Figure]:
         for name, bare, limit in against:
             rates = await side_by_side(scale.rounds, _then_purge(url, ours), _then_purge(url, bare))
             note = f"1 KB, {keys:,} keys, against {name}"
-            figures.append(Figure(f"RabbitMQ, relay / {name}", *rates, "events/s", Target(limit), note))
+            figures.append(Figure(f"RabbitMQ, {queue}, relay / {name}", *rates, "events/s", Target(limit), note))
     return figures
 
 

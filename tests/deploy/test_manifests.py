@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import yaml
 
@@ -52,7 +53,8 @@ def test_what_a_container_runs_is_there(name: str, monkeypatch: pytest.MonkeyPat
     run = container(name)
     words = [*run["command"], *run["args"]]
     if words[0] == "postroad":
-        command = main.commands[words[1]]
+        command = main.get_command(click.Context(main), words[1])
+        assert command is not None
         command.make_context(words[1], words[2:])  # raises for what it does not understand
         module, _, attribute = words[2].partition(":")
         assert getattr(importlib.import_module(module), attribute).groups

@@ -8,7 +8,7 @@ import logging
 import re
 import string
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +23,11 @@ from postroad import Postroad
 from postroad.cli import main
 from postroad.testing.office import Posted
 from tests.fuzz.conftest import bounded
+from tests.support.commands import leaves
 
 RUNS_ON = {"dev", "run", "relay", "worker", "tail", "dashboard"}
 """Those that go on until they are stopped: tried only where they cannot begin."""
 EXAMPLES = 25
-
-
-def leaves(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    for name, command in group.commands.items():
-        if isinstance(command, click.Group):
-            yield from leaves(command, (*path, name))
-        else:
-            yield (*path, name), command
 
 
 COMMANDS = dict(leaves(main))

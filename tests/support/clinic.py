@@ -72,7 +72,7 @@ class Clinic:
         """The worst that each check has found; those in order are left out, and what is the test server's own."""
         order = list(Level)
         worst: dict[str, Level] = {}
-        for one in await self.all_findings():
+        for one in await self.all_findings(patience=60.0):
             if one.check not in OF_THE_SERVER and one.level is not Level.OK and not _is_of_another_test(one.cause):
                 worst[one.check] = max(one.level, worst.get(one.check, Level.OK), key=order.index)
         return worst
@@ -88,7 +88,8 @@ class Clinic:
 
     async def only(self, check: str) -> Problem:
         """The one thing that this check finds, while all others are content."""
-        assert set(await self.problems()) == {check}
+        problems = await self.problems()
+        assert set(problems) == {check}, problems
         (problem,) = await self.found(check)
         return problem
 

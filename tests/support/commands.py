@@ -49,7 +49,10 @@ async def write_receipt(order: OrderPlaced) -> None:
 
 def leaves(group: click.Group, *path: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     """The commands that do something, each with the words that lead to it."""
-    for name, command in group.commands.items():
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
         if isinstance(command, click.Group):
             yield from leaves(command, *path, name)
         else:

@@ -76,6 +76,10 @@ async def emptied(store: Store) -> Store:
     await migrate(store, ALL_TABLES)
     ours = {*TABLES.values(), *(name for table in ALL_TABLES for name in (table.name, table.delivery))}
     async with store.transaction() as connection:
+        # A view of a table that is gone would keep SQLite from renaming any other.
+        for name in await connection.run_sync(lambda sync: inspect(sync).get_view_names()):
+            if name not in {f"{table.name}_add" for table in ALL_TABLES}:
+                await connection.exec_driver_sql(f"DROP VIEW {name}")
         for name in await connection.run_sync(lambda sync: inspect(sync).get_table_names()):
             if name not in ours:
                 await connection.exec_driver_sql(f"DROP TABLE {name}")

@@ -2,34 +2,14 @@
 
 import re
 import traceback
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import click
 from sqlalchemy.exc import DBAPIError
 
 from postroad.cli.application import UserCodeFailed
-from postroad.cli.audit import audit
-from postroad.cli.check import check, repair
-from postroad.cli.command import command as commands
-from postroad.cli.dashboard import dashboard
-from postroad.cli.db import db
-from postroad.cli.dlq import dlq
-from postroad.cli.doctor import doctor
-from postroad.cli.failures import failures
-from postroad.cli.inbox import inbox
-from postroad.cli.names import names
-from postroad.cli.observing import alerts, healthcheck
-from postroad.cli.outbox import outbox
-from postroad.cli.projection import projection
-from postroad.cli.publish import publish
-from postroad.cli.running import dev, relay, run, worker
-from postroad.cli.schema import schema
-from postroad.cli.status import status
-from postroad.cli.tail import tail
-from postroad.cli.topology import topology
-from postroad.cli.trace import trace
-from postroad.cli.verify import verify
 from postroad.errors import PostroadError
 from postroad.redact import one_line, redact
 
@@ -37,10 +17,48 @@ _INTERRUPTED = 130
 _NOT_TEXT = re.compile("[\0\ud800-\udfff]")
 
 
+_HOMES: Final = {
+    "dev": "running",
+    "status": "status",
+    "doctor": "doctor",
+    "tail": "tail",
+    "trace": "trace",
+    "check": "check",
+    "repair": "check",
+    "verify": "verify",
+    "publish": "publish",
+    "outbox": "outbox",
+    "inbox": "inbox",
+    "dlq": "dlq",
+    "failures": "failures",
+    "command": "command",
+    "projection": "projection",
+    "audit": "audit",
+    "dashboard": "dashboard",
+    "run": "running",
+    "relay": "running",
+    "worker": "running",
+    "db": "db",
+    "topology": "topology",
+    "names": "names",
+    "schema": "schema",
+    "alerts": "observing",
+    "healthcheck": "observing",
+}
+"""The module of each command, in the order in which a newcomer needs them."""
+
+
 class Commands(click.Group):
+    """A command's module is imported when it is called for: nobody shall wait for all the others."""
+
     def list_commands(self, context: click.Context) -> list[str]:
-        """In the order in which a newcomer needs them, not by the alphabet."""
-        return list(self.commands)
+        return list(_HOMES)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name not in _HOMES:
+            return None
+        found: click.Command = getattr(import_module(f"postroad.cli.{_HOMES[name]}"), name)
+        return found
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         for word in args:
@@ -125,34 +143,3 @@ def main(debug: bool) -> None:
 
     Exit codes: 0 it worked, 1 it failed, 2 the command was not understood.
     """
-
-
-for command in (
-    dev,
-    status,
-    doctor,
-    tail,
-    trace,
-    check,
-    repair,
-    verify,
-    publish,
-    outbox,
-    inbox,
-    dlq,
-    failures,
-    commands,
-    projection,
-    audit,
-    dashboard,
-    run,
-    relay,
-    worker,
-    db,
-    topology,
-    names,
-    schema,
-    alerts,
-    healthcheck,
-):
-    main.add_command(command)
