@@ -4,14 +4,15 @@ import asyncio
 import random
 import sys
 import tempfile
-from itertools import product
+from itertools import groupby, product
 from pathlib import Path
 
 import click
 from rich.console import Console
 
 from proof.chaos.brokers import WIRES, Wire
-from proof.chaos.campaign import STORES, NotAtRest, Result, campaign
+from proof.chaos.campaign import NotAtRest, Result, campaign
+from proof.chaos.ground import STORES
 from proof.chaos.plan import LONG, SCORECARD, SHORT, Plan, Tally
 from proof.chaos.report import progress_line, record, table
 
@@ -33,12 +34,13 @@ def main(
     try:
         for store, wire in product(stores or STORES, WIRES):
             if not brokers or wire.name in brokers:
-                results.append(_run(console, store, wire, LONG if long else SHORT, seed))
+                results.append(_run(console, store, wire, (LONG if long else SHORT)[wire.name], seed))
     except NotAtRest as error:
         console.print(str(error), markup=False, highlight=False)
         console.print(f"[red]{store} × {wire.name} did not come to rest.[/red]")
         sys.exit(1)
-    console.print(table(results))
+    for _, of_a_store in groupby(results, lambda result: result.store):
+        console.print(table(list(of_a_store)))
     for crash in (crash for result in results for crash in result.crashes):
         console.print(crash, markup=False, highlight=False)
     if json_file:

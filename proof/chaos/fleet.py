@@ -22,11 +22,13 @@ from proof.chaos.writer import Journal, Outcome, write_until
 RELAYS: Final = ("relay-1", "relay-2", "relay-3")
 WORKERS: Final = ("worker-1", "worker-2")
 WRITERS: Final = ("writer-1",)
+PROCESSES: Final = (*RELAYS, *WORKERS, *WRITERS)
 NOT_READY: Final = 75
 """Exit code of a process that found no database or broker when it started: the supervisor's turn."""
 _DISK: Final = re.compile(rb"disk is full|disk I/O error")
 _IMPORTED_LATE: Final = [
     *("aiosqlite", "asyncmy", "psycopg", "postroad.brokers.embedded", "postroad.brokers.rabbitmq"),
+    *("postroad.brokers.kafka.broker", "postroad.brokers.pubsub.broker"),
     *("sqlalchemy.dialects.sqlite.aiosqlite", "sqlalchemy.dialects.mysql.asyncmy"),
     *("sqlalchemy.dialects.postgresql.psycopg", "postroad.stores.sqlite.driver", "postroad.stores.mysql.driver"),
     *("postroad.stores.postgresql.driver", "postroad.stores.postgresql.notify"),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from proof.chaos.campaign import STORES
+from proof.chaos.ground import STORES
 from proof.chaos.servers import installed
 from tests.support.components import ROOT, missing
 
