@@ -22,6 +22,7 @@ class Load:
 
     most_payments: int = 12
     """of one transfer"""
+    keys: int = 400
     backlog: int = 1_000
     """Effects still to come at which the writers wait: what is left when the faults end must be worked off."""
     alpha: int = 1

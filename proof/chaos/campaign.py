@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from postroad import Postroad
+from postroad.drain import unsent
 from proof.chaos.bank import found, make_road
 from proof.chaos.brokers import Wire
 from proof.chaos.fleet import PROCESSES, WRITERS, Fleet
@@ -18,7 +19,7 @@ from proof.chaos.plan import Plan, Tally
 from proof.chaos.storm import Storm
 from proof.chaos.writer import Outcome, waiting
 
-_LATE_LOOKS: Final = 100
+_LATE: Final = 10.0
 
 Progress = Callable[[str, Tally], None]
 
@@ -33,8 +34,10 @@ class Result:
     """What this broker does not survive by its nature, and was spared."""
     tally: Tally
     books: Books
+    in_order: int | None
+    """Effects before the broker did not keep the order any more; None: it always does."""
     out_of_order_unpromised: int | None
-    """Effects out of order since the broker did not keep it any more; None: it always does."""
+    """Effects out of order after that."""
     events: int
     rolled_back: int
     unknown: int
@@ -76,7 +79,7 @@ async def campaign(store: str, wire: Wire, plan: Plan, seed: int, folder: Path, 
             # The faults spared nobody: our own connections may be broken too.
             await road.store.aclose()
             await fleet.stop(*WRITERS)
-            await _watched(_rest(road, fleet, plan.drain), "draining", storm.tally, progress)
+            await _watched(_rest(road, fleet, wire, plan.drain), "draining", storm.tally, progress)
         finally:
             await fleet.stop()
         appearances = await asyncio.to_thread(wire.appearances, ground.broker_url)
@@ -84,28 +87,31 @@ async def campaign(store: str, wire: Wire, plan: Plan, seed: int, folder: Path, 
     return _judged(store, ground, storm, evidence, fleet, time.monotonic() - begun, plan)
 
 
-async def _rest(road: Postroad, fleet: Fleet, patience: float) -> None:
-    draining = asyncio.create_task(road.drain(patience))
+async def _rest(road: Postroad, fleet: Fleet, wire: Wire, patience: float) -> None:
+    draining = asyncio.create_task(_drained(road, wire, patience))
     while not draining.done():
         # What found no database when it was started last still has to come up.
         fleet.revive()
         await asyncio.wait({draining}, timeout=0.2)
     try:
         draining.result()
-        await _handled(road)
     except TimeoutError as error:
         await fleet.ask_what_they_do()
         logs = "\n".join(f"--- {name}\n{fleet.log(name)}" for name in PROCESSES)
         raise NotAtRest(f"{logs}\n\n{error}, though all faults have ended.") from None
 
 
-async def _handled(road: Postroad) -> None:
+async def _drained(road: Postroad, wire: Wire, patience: float) -> None:
     """What workers hold of a RabbitMQ queue, others see only as it was a second ago. What does not come now is lost,
     and the books will say so."""
-    for _ in range(_LATE_LOOKS):
-        if await waiting(road) <= 0:
-            return
+    if wire.counts:
+        await road.drain(patience)
+        patience = _LATE
+    deadline = time.monotonic() + patience
+    while await waiting(road) > 0 or await unsent(road, road.clock.now()):
         await asyncio.sleep(0.1)
+        if time.monotonic() > deadline:
+            return
 
 
 async def _watched(work: Coroutine[Any, Any, None], phase: str, tally: Tally, progress: Progress) -> None:
@@ -127,6 +133,7 @@ def _judged(
         not_possible=() if ground.wire.remembers else ("broker_restarts",),
         tally=storm.tally,
         books=evidence.books(),
+        in_order=evidence.in_order,
         out_of_order_unpromised=evidence.out_of_order_unpromised,
         events=len(evidence.payments),
         rolled_back=len(journal.of(Outcome.UNDONE)),

@@ -43,6 +43,8 @@ class Books:
     """First effects of an account in another order than their versions, in any group, where order is promised."""
     wire_out_of_order: int = 0
     """First appearances in the broker's log in another order than their versions."""
+    wire_missing: int = 0
+    """Payments more than there are events in the broker's log: then its order proves nothing."""
 
     @property
     def balanced(self) -> bool:
@@ -72,7 +74,11 @@ class Evidence:
 
     @property
     def wire_duplicates(self) -> int:
-        return len(self.appearances) - len({appearance.event_id for appearance in self.appearances})
+        return len(self.appearances) - self._events_on_the_wire
+
+    @property
+    def _events_on_the_wire(self) -> int:
+        return len({appearance.event_id for appearance in self.appearances})
 
     @property
     def unknown_but_there(self) -> int:
@@ -90,6 +96,7 @@ class Evidence:
             doubled=len(self.effects) - len(happened),
             out_of_order=self._out_of_order(self.in_order),
             wire_out_of_order=_inversions(self.appearances),
+            wire_missing=max(0, len(self.payments) - self._events_on_the_wire),
         )
 
 

@@ -62,6 +62,8 @@ class Minimum:
     restarts: int
     broker_restarts: int
     disk_full: int
+    in_order: int
+    """effects before the order is lost, where it can be"""
 
     def missed(self, tally: Tally, events: int, ground: "Ground") -> dict[str, str]:
         """What there was too little of. What has no server has no connections to cut; where both have one, half of
@@ -132,15 +134,17 @@ _SHORT: Final = Plan(
         restarts=1,
         broker_restarts=1,
         disk_full=1,
+        in_order=200,
     ),
 )
 SHORT: Final = {
     "embedded": _SHORT,
     "rabbitmq": replace(_SHORT, seconds=24),
-    "kafka": replace(_SHORT, seconds=10),
-    "pubsub": replace(_SHORT, seconds=10),
+    "kafka": replace(_SHORT, seconds=8),
+    "pubsub": replace(_SHORT, seconds=8, load=Load(keys=40)),
 }
-"""By the broker: one that is restarted is away for a while."""
+"""By the broker: one that is restarted is away for a while, and Pub/Sub's emulator has a thread for each key of each
+subscription."""
 _LONG: Final = replace(
     _SHORT,
     seconds=30,
@@ -165,11 +169,12 @@ _LONG: Final = replace(
         restarts=1,
         broker_restarts=1,
         disk_full=1,
+        in_order=2_000,
     ),
 )
 LONG: Final = {
     "embedded": _LONG,
     "rabbitmq": _LONG,
     "kafka": _LONG,
-    "pubsub": _LONG,
+    "pubsub": replace(_LONG, load=replace(_LONG.load, keys=40)),
 }

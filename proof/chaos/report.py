@@ -52,10 +52,11 @@ def _rows(results: Sequence[Result]) -> list[tuple[str, list[str]]]:
         "lost": lambda r: _verdict(r.books.lost),
         "phantom": lambda r: _verdict(r.books.phantom),
         "out of order": lambda r: _verdict(r.books.out_of_order),
-        "· of that not promised": lambda r: (
+        "· later, where not promised": lambda r: (
             "-" if r.out_of_order_unpromised is None else f"{r.out_of_order_unpromised}"
         ),
         "out of order on the wire": lambda r: _verdict(r.books.wire_out_of_order),
+        "missing on the wire": lambda r: _verdict(r.books.wire_missing),
         "double effects": lambda r: _verdict(r.books.doubled),
         "crashed by themselves": lambda r: _verdict(len(r.crashes)),
         "duplicates absorbed": lambda r: f"{r.wire_duplicates:,}",

@@ -32,6 +32,7 @@ _WRITER_KILL: Final = 0.1
 _FULL_SECONDS: Final = 1.5
 _MORE_LOOKS: Final = 15
 _EVENTS: Final = text("SELECT COUNT(*) FROM payment")
+_EFFECTS: Final = text("SELECT COUNT(*) FROM effect")
 _LAST_EFFECT: Final = text("SELECT COALESCE(MAX(id), 0) FROM effect")
 _HELD: Final = text("SELECT COUNT(*) FROM postroad_shard WHERE owner LIKE :owner")
 
@@ -151,6 +152,8 @@ class Storm:
     async def _let_streams_break(self) -> None:
         if not self._ground.wire.ordered_for_good:
             await asyncio.sleep(self._plan.seconds * _ORDERED_PART)
+            while await self._ask(_EFFECTS) < self._plan.minimum.in_order:  # noqa: ASYNC110
+                await asyncio.sleep(0.2)
             self.in_order_until = await self._ask(_LAST_EFFECT)
         self._streams_may_break.set()
 
