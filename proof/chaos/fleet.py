@@ -25,6 +25,8 @@ WRITERS: Final = ("writer-1",)
 PROCESSES: Final = (*RELAYS, *WORKERS, *WRITERS)
 NOT_READY: Final = 75
 """Exit code of a process that found no database or broker when it started: the supervisor's turn."""
+_BEFORE_IT_BEGAN: Final = -signal.SIGTERM
+"""Of one that was asked to stop when it had only just been started: later on SIGTERM is a wish, and is granted."""
 _DISK: Final = re.compile(rb"disk is full|disk I/O error")
 _IMPORTED_LATE: Final = [
     *("aiosqlite", "asyncmy", "psycopg", "postroad.brokers.embedded", "postroad.brokers.rabbitmq"),
@@ -103,7 +105,7 @@ class Fleet:
                 os.kill(process.pid or 0, signal.SIGCONT)
         for process in leaving:
             await asyncio.to_thread(process.join, 30)
-            if process.exitcode not in (0, NOT_READY):
+            if process.exitcode not in (0, NOT_READY, _BEFORE_IT_BEGAN):
                 self.crashes.append(f"{process.name} ended with {process.exitcode}:\n{self.log(process.name)}")
                 process.kill()
 

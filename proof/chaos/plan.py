@@ -137,14 +137,36 @@ _SHORT: Final = Plan(
         in_order=200,
     ),
 )
+_BRIEF: Final = replace(
+    _SHORT,
+    seconds=8,
+    restarts=0,
+    disk_full=1,
+    minimum=Minimum(
+        events=300,
+        kills=4,
+        stalls=2,
+        cuts=12,
+        commit_before=1,
+        commit_after=1,
+        marks=1,
+        broker_cuts=5,
+        confirms=1,
+        acks=1,
+        restarts=0,
+        broker_restarts=0,
+        disk_full=0,
+        in_order=200,
+    ),
+)
 SHORT: Final = {
     "embedded": _SHORT,
     "rabbitmq": replace(_SHORT, seconds=24),
-    "kafka": replace(_SHORT, seconds=8),
-    "pubsub": replace(_SHORT, seconds=8, load=Load(keys=40)),
+    "kafka": replace(_BRIEF, kill_every=1.0, stall_every=1.5),
+    "pubsub": replace(_BRIEF, load=Load(keys=40)),
 }
-"""By the broker: one that is restarted is away for a while, and Pub/Sub's emulator has a thread for each key of each
-subscription."""
+"""By the broker: RabbitMQ is away for a while when it is restarted; a group of Kafka's needs time to agree who reads
+what; Pub/Sub's emulator has a thread for each key of each subscription."""
 _LONG: Final = replace(
     _SHORT,
     seconds=30,
@@ -175,6 +197,6 @@ _LONG: Final = replace(
 LONG: Final = {
     "embedded": _LONG,
     "rabbitmq": _LONG,
-    "kafka": _LONG,
+    "kafka": replace(_LONG, kill_every=1.0, stall_every=2.0),
     "pubsub": replace(_LONG, load=replace(_LONG.load, keys=40)),
 }

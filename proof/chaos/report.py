@@ -51,7 +51,9 @@ def _rows(results: Sequence[Result]) -> list[tuple[str, list[str]]]:
         "disk full": lambda r: f"{r.tally.disk_full} ({r.disk})",
         "lost": lambda r: _verdict(r.books.lost),
         "phantom": lambda r: _verdict(r.books.phantom),
-        "out of order": lambda r: _verdict(r.books.out_of_order),
+        "out of order": lambda r: (
+            _verdict(r.books.out_of_order) + ("" if r.in_order is None else f" of {r.in_order:,}")
+        ),
         "· later, where not promised": lambda r: (
             "-" if r.out_of_order_unpromised is None else f"{r.out_of_order_unpromised}"
         ),
