@@ -8,6 +8,7 @@ import random
 import re
 import signal
 import sys
+import time
 from collections.abc import Callable
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext, ForkServerProcess
@@ -25,6 +26,8 @@ WRITERS: Final = ("writer-1",)
 PROCESSES: Final = (*RELAYS, *WORKERS, *WRITERS)
 NOT_READY: Final = 75
 """Exit code of a process that found no database or broker when it started: the supervisor's turn."""
+_PAUSE: Final = 2.0
+"""Seconds between two starts in vain: else they would take the processor from the server that is to come back."""
 _BEFORE_IT_BEGAN: Final = -signal.SIGTERM
 """Of one that was asked to stop when it had only just been started: later on SIGTERM is a wish, and is granted."""
 _DISK: Final = re.compile(rb"disk is full|disk I/O error")
@@ -63,6 +66,7 @@ class Fleet:
         self._folder, self._urls, self._load = folder, urls, load
         self._context = _template()
         self._processes: dict[str, ForkServerProcess] = {}
+        self._started: dict[str, float] = {}
         self.crashes: list[str] = []
         """Those that ended by themselves after they had begun: outages are to be waited out."""
 
@@ -71,6 +75,7 @@ class Fleet:
             arguments = (name, *self._urls(name), self._folder, self._load)
             self._processes[name] = self._context.Process(target=_live, args=arguments, name=name, daemon=True)
             self._processes[name].start()
+            self._started[name] = time.monotonic()
 
     def pid(self, name: str) -> int:
         return self._processes[name].pid or 0
@@ -92,10 +97,13 @@ class Fleet:
     def revive(self) -> None:
         """Start again what has ended by itself; an end after a good beginning is noted as a crash."""
         for name, process in list(self._processes.items()):
-            if not process.is_alive():
-                if process.exitcode != NOT_READY:
-                    self.crashes.append(f"{name} ended with {process.exitcode}:\n{self.log(name)}")
-                self.start(name)
+            if process.is_alive():
+                continue
+            if process.exitcode != NOT_READY:
+                self.crashes.append(f"{name} ended with {process.exitcode}:\n{self.log(name)}")
+            elif time.monotonic() < self._started[name] + _PAUSE:
+                continue
+            self.start(name)
 
     async def stop(self, *names: str) -> None:
         leaving = [self._processes.pop(name) for name in names or list(self._processes) if name in self._processes]

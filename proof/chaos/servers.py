@@ -59,7 +59,7 @@ class Server:
         while not await asyncio.to_thread(self._answers):
             if process.poll() is not None or time.monotonic() > deadline:
                 raise ServerTrouble(f"{self._name} did not start:\n{self._log()}")
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.2)
 
     async def stop(self) -> None:
         """Without waiting for its clients."""
