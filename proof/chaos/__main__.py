@@ -18,7 +18,7 @@ from proof.chaos.report import progress_line, record, table
 
 
 @click.command()
-@click.option("--long", is_flag=True, help="A minute and a half for each pair instead of one, many times the events.")
+@click.option("--long", is_flag=True, help="Ten minutes in all, and many times the events.")
 @click.option("--store", "stores", multiple=True, type=click.Choice(STORES), help="Only this one; may be repeated.")
 @click.option("--broker", "brokers", multiple=True, type=click.Choice([wire.name for wire in WIRES]), help="Likewise.")
 @click.option("--seed", type=int, help="Of the choice of faults; a run cannot be repeated exactly.")

@@ -1,7 +1,8 @@
 """What they stand on, all of which can give way: the servers, the doors in front of them, the disk."""
 
+import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -32,16 +33,19 @@ class Ground:
         )
 
 
+async def _entered(stack: AsyncExitStack, access: AbstractAsyncContextManager[Access] | None) -> Access | None:
+    return await stack.enter_async_context(access) if access else None
+
+
 @asynccontextmanager
 async def prepared(store: str, wire: Wire, folder: Path) -> AsyncIterator[Ground]:
     async with AsyncExitStack() as stack:
         disk = small_disk(folder / "disk")
         stack.callback(disk.close)
-        database = broker = None
-        if store != "sqlite":
-            database = await stack.enter_async_context(served(store, folder, PROCESSES))
-        if wire.served:
-            broker = await stack.enter_async_context(served(wire.name, folder, RELAYS + WORKERS))
+        database, broker = await asyncio.gather(
+            _entered(stack, served(store, folder, PROCESSES) if store != "sqlite" else None),
+            _entered(stack, served(wire.name, folder, RELAYS + WORKERS) if wire.served else None),
+        )
         yield Ground(
             wire=wire,
             database_url=database.url if database else f"sqlite:///{disk.folder / 'bank.db'}",

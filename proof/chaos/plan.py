@@ -97,6 +97,8 @@ SCORECARD: Final = {"events": 100_000, "kills": 300, "stalls": 100, "cuts": 2_00
 class Plan:
     seconds: float
     """of faults; more, where by then there were fewer than the minimum"""
+    quiet: float
+    """part of that, at first, in which there are kills only, of relays one by one: then a takeover can be timed"""
     limit: float
     """seconds of faults after which even so there is an end: a slow machine is no reason to fail"""
     drain: float
@@ -112,7 +114,8 @@ class Plan:
 
 
 _SHORT: Final = Plan(
-    seconds=18,
+    seconds=16,
+    quiet=0.3,
     limit=120,
     drain=90,
     kill_every=0.6,
@@ -139,7 +142,7 @@ _SHORT: Final = Plan(
 )
 _BRIEF: Final = replace(
     _SHORT,
-    seconds=8,
+    seconds=7,
     restarts=0,
     disk_full=1,
     minimum=Minimum(
@@ -161,7 +164,7 @@ _BRIEF: Final = replace(
 )
 SHORT: Final = {
     "embedded": _SHORT,
-    "rabbitmq": replace(_SHORT, seconds=24),
+    "rabbitmq": replace(_SHORT, seconds=20),
     "kafka": replace(_BRIEF, kill_every=1.0, stall_every=1.5),
     "pubsub": replace(_BRIEF, load=Load(keys=40)),
 }
@@ -170,33 +173,34 @@ what; Pub/Sub's emulator has a thread for each key of each subscription."""
 _LONG: Final = replace(
     _SHORT,
     seconds=30,
+    limit=60,
     drain=120,
     kill_every=0.8,
     stall_every=1.4,
-    cut_every=0.03,
-    restarts=1,
-    disk_full=2,
-    load=Load(most_payments=100, backlog=8_000, alpha=50, beta=100, batch=True),
+    cut_every=0.02,
+    quiet=0.15,
+    load=Load(most_payments=100, backlog=5_000, alpha=50, beta=100, batch=True),
     minimum=Minimum(
-        events=4_000,
-        kills=20,
+        events=2_000,
+        kills=15,
         stalls=5,
-        cuts=150,
-        commit_before=25,
-        commit_after=25,
-        marks=8,
-        broker_cuts=50,
-        confirms=8,
-        acks=8,
+        cuts=100,
+        commit_before=15,
+        commit_after=15,
+        marks=4,
+        broker_cuts=30,
+        confirms=4,
+        acks=4,
         restarts=1,
         broker_restarts=1,
         disk_full=1,
-        in_order=2_000,
+        in_order=1_000,
     ),
 )
 LONG: Final = {
     "embedded": _LONG,
-    "rabbitmq": _LONG,
-    "kafka": replace(_LONG, kill_every=1.0, stall_every=2.0),
-    "pubsub": replace(_LONG, load=replace(_LONG.load, keys=40)),
+    "rabbitmq": replace(_LONG, seconds=26),
+    "kafka": replace(_LONG, seconds=24, kill_every=1.0, stall_every=2.0),
+    "pubsub": replace(_LONG, seconds=22, load=replace(_LONG.load, keys=40)),
 }
+"""Ten minutes in all, with all that is to be started for it."""

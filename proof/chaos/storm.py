@@ -23,8 +23,6 @@ from proof.chaos.proxy import COMMIT, MARK, CutAfter, CutAt, Proxy, Side, Trap
 from proof.chaos.servers import Server
 
 _PAST_LEASE: Final = 1.3 * LEASE
-_QUIET_PART: Final = 0.3
-"""Of the time, at first, there are kills only, of relays one by one: then a takeover can be timed."""
 _ORDERED_PART: Final = 0.6
 """Of the time, at first, no worker's connection is broken, where that costs the order."""
 _TRAP_PATIENCE: Final = 1.0
@@ -64,7 +62,7 @@ class Storm:
 
     async def rage(self) -> None:
         """When it ends, everything that was stopped goes on."""
-        later = self._plan.seconds * _QUIET_PART
+        later = self._plan.seconds * self._plan.quiet
         loops = [self._kill(), self._supervise(), self._let_streams_break(), self._after(later, self._freeze)]
         if disk := self._ground.disk:
             loops.append(self._times(self._plan.disk_full, "disk_full", partial(self._fill_disk, disk)))
@@ -267,7 +265,7 @@ class Storm:
 
     async def _times(self, times: int, counted: str, fault: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Spread over the time after the quiet part; again, as long as too few of them have struck."""
-        quiet = self._plan.seconds * _QUIET_PART
+        quiet = self._plan.seconds * self._plan.quiet
         gap = (self._plan.seconds - quiet) / (times + 1)
         await asyncio.sleep(quiet)
         for number in count():
