@@ -61,14 +61,13 @@ class Credited(msgspec.Struct, frozen=True):
 
 
 def make_road(database_url: str, broker_url: str, load: Load = USUAL_LOAD, lease: float = LEASE) -> Postroad:
-    # A killed worker keeps what it held from the others until the deadline.
+    # A killed worker keeps what it held from the others until the deadline: an early one, then, and little at a time.
     deadline = LEAST_PUBSUB_DEADLINE if broker_url.startswith("pubsub:") else 1.5 * lease
     road = Postroad(
         "bank",
         database_url,
         broker_url,
         relay=RelayOptions(lease=lease, batch=200),
-        # So little at a time.
         subscriber=SubscriberOptions(ack_deadline=deadline, lock_ttl=lease, flow=Flow(messages=100)),
     )
     # Where only one can write at a time, commits would take most of the time there is: a few events at once, then.

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from postroad import Postroad
-from postroad.drain import unsent
 from proof.chaos.bank import found, make_road
 from proof.chaos.brokers import Wire
 from proof.chaos.fleet import PROCESSES, WRITERS, Fleet
@@ -108,7 +107,7 @@ async def _drained(road: Postroad, wire: Wire, patience: float) -> None:
         await road.drain(patience)
         patience = _LATE
     deadline = time.monotonic() + patience
-    while await waiting(road) > 0 or await unsent(road, road.clock.now()):
+    while await waiting(road) > 0:
         await asyncio.sleep(0.1)
         if time.monotonic() > deadline:
             return

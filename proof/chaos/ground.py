@@ -42,10 +42,14 @@ async def prepared(store: str, wire: Wire, folder: Path) -> AsyncIterator[Ground
     async with AsyncExitStack() as stack:
         disk = small_disk(folder / "disk")
         stack.callback(disk.close)
-        database, broker = await asyncio.gather(
-            _entered(stack, served(store, folder, PROCESSES) if store != "sqlite" else None),
-            _entered(stack, served(wire.name, folder, RELAYS + WORKERS) if wire.served else None),
-        )
+        async with asyncio.TaskGroup() as group:
+            database_starts = group.create_task(
+                _entered(stack, served(store, folder, PROCESSES) if store != "sqlite" else None)
+            )
+            broker_starts = group.create_task(
+                _entered(stack, served(wire.name, folder, RELAYS + WORKERS) if wire.served else None)
+            )
+        database, broker = database_starts.result(), broker_starts.result()
         yield Ground(
             wire=wire,
             database_url=database.url if database else f"sqlite:///{disk.folder / 'bank.db'}",

@@ -177,7 +177,7 @@ _LONG: Final = replace(
     drain=120,
     kill_every=0.8,
     stall_every=1.4,
-    cut_every=0.02,
+    cut_every=0.01,
     quiet=0.15,
     load=Load(most_payments=100, backlog=5_000, alpha=50, beta=100, batch=True),
     minimum=Minimum(

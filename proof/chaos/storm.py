@@ -205,7 +205,7 @@ class Storm:
 
     def _somewhere(self) -> Trap:
         sender = self._dice.choice((Side.CLIENT, Side.SERVER))
-        return CutAfter(int(2 ** self._dice.uniform(0, 14)), sender)
+        return CutAfter(int(2 ** self._dice.uniform(0, 13)), sender)
 
     def _count(self, name: str) -> None:
         setattr(self.tally, name, getattr(self.tally, name) + 1)
