@@ -84,7 +84,7 @@ class Minimum:
             cut["confirms"] = tally.confirm_before + tally.confirm_after
             cut["acks"] = tally.ack_before + tally.ack_after
         least = {name: getattr(self, name) for name in done}
-        least |= {name: getattr(self, name) // (2 if database and broker else 1) for name in cut}
+        least |= {name: -(-getattr(self, name) // (2 if database and broker else 1)) for name in cut}
         counts = (done | cut).items()
         return {name: f"{name} {count} < {least[name]}" for name, count in counts if count < least[name]}
 
