@@ -23,6 +23,7 @@ from postroad.operations import outbox_page, parked_ids, retry_events, skip_even
 from postroad.stores.base import Store
 from postroad.stores.tables import DEFAULT_OUTBOX
 from postroad.subscriber import Subscriber, SubscriberOptions
+from postroad.telemetry.canary import TYPE as CANARY
 from proof.simulator.process import Process
 from proof.simulator.time import BEGINNING
 from proof.simulator.workload import Made, failing, note
@@ -98,7 +99,8 @@ class Stranger:
             msgspec.structs.replace(_message("sim.aside.made", number, b"{}"), id="not an id"),
         ]
         self.asides = [*self.asides[-2:], aside]
-        return [aside, poison[number % 6], poison[(number * 5 + 1) % 6]]
+        canary = [_message(CANARY, number, b"{}")] * (number % 3 == 0)
+        return [aside, poison[number % 6], poison[(number * 5 + 1) % 6], *canary]
 
 
 def _message(type: str, number: int, payload: bytes, **values: Any) -> Message:
