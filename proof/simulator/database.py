@@ -14,7 +14,7 @@ from postroad.stores import open_store
 from postroad.stores.base import Store
 from postroad.stores.migrations import migrate
 from postroad.stores.tables import DEFAULT_OUTBOX
-from proof.simulator.faults import COMMIT, STATEMENT, UPKEEP, WRITING
+from proof.simulator.faults import BEGIN, COMMIT, STATEMENT, UPKEEP, WRITING
 from proof.simulator.process import Process, current
 
 if TYPE_CHECKING:
@@ -229,7 +229,7 @@ class Link(ABC):
             return COMMIT if self._carries else UPKEEP
         risks = _risks(what)
         self._carries = risks is not UPKEEP or (self._carries and not what.startswith("BEGIN"))
-        return risks
+        return BEGIN if what == "BEGIN IMMEDIATE" and self.server.world.tills else risks
 
     async def undo(self) -> None:
         """A rollback that somebody asks for. It cannot fail: whatever happens to it, nothing is left."""
