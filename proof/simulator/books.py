@@ -10,6 +10,7 @@ import msgspec
 from postroad.message import Message
 from proof.simulator.ledger import Ask
 from proof.simulator.tills import Ticket, joined
+from proof.simulator.workload import ACCOUNTS
 
 _EVENTS = (
     "SELECT event_id, aggregate_id, aggregate_version, event_type, payload, causation_id"
@@ -88,9 +89,12 @@ def _asked(ask: Ask, events: Sequence[Stored], status: dict[str, str], tickets: 
 
 
 def _joined(ask: Ask, status: dict[str, str]) -> Iterator[str]:
-    for (event_id,) in ask("SELECT event_id FROM effect WHERE consumer_group = 'picky'"):
-        if status.get(str(joined(event_id))) != "COMPLETED":
-            yield f"lost: {event_id} took effect in picky, but not the command within"
+    """What a handler brings about within its transaction is there if, and only if, the handler's effect is."""
+    accounts = {account for (account,) in ask("SELECT account FROM effect WHERE consumer_group = 'picky'")}
+    for account in ACCOUNTS:
+        key = f"account/{account}"
+        if (key in accounts) != (status.get(str(joined(key))) == "COMPLETED"):
+            yield f"contradicted: {key} and the command within the handler of its events"
 
 
 def _gaps(events: Sequence[Stored]) -> Iterator[str]:

@@ -18,12 +18,10 @@ import postroad
 from proof.simulator.process import Process
 
 SOURCE = Path(postroad.__file__).parent
-STAGES = ("relay", "subscriber", "inbox", "commands", "eventstore", "projections")
+STAGES = ("relay", "subscriber", "inbox")
 ELSEWHERE = {
     "relay/adoption.py": "sorts in the rows of adopted tables; this world has none",
     "inbox/keeper.py": "a thread of its own, which is not part of this world",
-    "projections/sources.py": "brokers and outboxes as sources; here a rebuild reads the event store",
-    "projections/backfill.py": "rows that were there before their events; this world has none",
 }
 UNREACHABLE = {
     ("relay/relay.py", "self._adoption.run_once"): "adopted tables; this world has none",
@@ -31,8 +29,6 @@ UNREACHABLE = {
     ("relay/relay.py", "asyncio.gather(*begun"): "a round by itself, for tests; here the relay runs",
     ("relay/pruner.py", '"prune_facts"'): "outboxes whose rows are never changed; this world has none",
     ("inbox/inbox.py", "self._keeper.aclose"): "returns at once where no thread renews leases",
-    ("commands/execution.py", "self._keeper.aclose"): "returns at once where no thread renews leases",
-    ("commands/box.py", '"command_renew"'): "asked by that thread",
     (
         "subscriber/subscriber.py",
         "give_all_back(items",

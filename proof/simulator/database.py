@@ -27,7 +27,11 @@ SHARDS: Final = 16
 _WATCHED_EVERY = 0.02
 _AS_IT_IS = frozenset({"COMMIT", "BEGIN", "BEGIN IMMEDIATE"})
 _UPKEEP = re.compile("BEGIN|worker|lease_|relays_alive|handler_|prun|read_due$|inbox_due$|outbox_unsent$")
-_WRITING = re.compile("INSERT INTO (booking|.postroad_outbox_add)|SAVEPOINT|RELEASE|ROLLBACK")
+_WRITING = re.compile(
+    "INSERT INTO (booking|moved|asked|.postroad_outbox_add)|SAVEPOINT|RELEASE|ROLLBACK"
+    # A command is ten of them: at the risk of the others, none would ever come through.
+    "|command_|event_|events_|projection"
+)
 
 
 class named:  # noqa: N801 — used as `with named(…):`

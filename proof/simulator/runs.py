@@ -25,7 +25,7 @@ from proof.simulator.world import Outcome, World
 
 TABLES = (*BOOKINGS, *TILLS)
 _PAUSE = 0.1
-_FRESH_STARTS = 3
+_FRESH_STARTS = 2
 _REBUILD_LEASE, _REBUILD_BATCH = 5.0, 4
 _SEEDS_TO_COLLECT = 300
 """Each leaves less than a megabyte behind."""

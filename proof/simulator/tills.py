@@ -52,11 +52,12 @@ _UNFINISHED = (
     " WHERE status IN ('PENDING', 'PROCESSING') OR (status = 'FAILED' AND next_retry_at IS NOT NULL)"
 )
 _IDS = ("left", "right")
-_TICKETS, _MANY_TICKETS = 5, 14
+_TICKETS = 5
 _KINDS = ("both", "both", "north", "south", "submitted", "submitted", "by hand", "by hand")
 """Who asks for a command: both at once, one of them, either by writing it down; or events are appended without one."""
 _REQUESTS = 4
 """That a caller makes before he takes a failure for an answer."""
+_PATIENCE = 2.5
 _BACKOFF = Backoff(attempts=4, base=0.3)
 _PAGE = 3
 _TOPIC: dict[str, Any] = {"topic": "sim.till.events", "aggregate": "till", "key": "till"}
@@ -122,8 +123,7 @@ class Tills:
 
     def __init__(self, world: "World", registry: Registry) -> None:
         self._world, self._plan = world, Random(f"{world.seed}/tills")
-        many = _TICKETS if world.coverage is None else _MANY_TICKETS
-        self.tickets = [self._ticket(number) for number in range(many)]
+        self.tickets = [self._ticket(number) for number in range(_TICKETS)]
         self._at = {"north": 0, "south": 0}
         self._requests = {"north": 0, "south": 0}
         self.acknowledged: list[tuple[UUID, list[UUID]]] = []
@@ -135,7 +135,7 @@ class Tills:
     def _ticket(self, number: int) -> Ticket:
         plan = self._plan
         here, there = plan.sample(_IDS, 2)
-        command = Close(here) if plan.random() < 0.1 else Move(here, plan.randint(-3, 6), plan.choice(("", "", there)))
+        command = Close(here) if plan.random() < 0.2 else Move(here, plan.randint(-3, 6), plan.choice(("", there)))
         return Ticket(number, plan.choice(_KINDS), command, id_from_key("till", "ticket", f"{number}"))
 
     def _commands(self) -> Commands:
@@ -148,11 +148,11 @@ class Tills:
         ) -> list[object]:
             return await self._carry_out(moves(command, state, version), session, message)
 
-        async def close(command: Close, state: Till, session: AsyncSession, message: Message) -> list[object]:
-            return await self._carry_out([] if state.closed else [Closed(command.till)], session, message)
+        async def close(command: Close, version: int, session: AsyncSession, message: Message) -> list[object]:
+            return await self._carry_out([Closed(command.till)] if version else [], session, message)
 
         commands.handles(Move, state=Till)(move)
-        commands.handles(Close, state=Till)(close)
+        commands.handles(Close, state=None)(close)
         return commands
 
     async def _carry_out(self, events: list[object], session: AsyncSession, message: Message) -> list[object]:
@@ -177,8 +177,12 @@ class Tills:
 
         return projection
 
+    @property
+    def answered(self) -> bool:
+        return all(at == len(self.tickets) for at in self._at.values())
+
     def unfinished(self, ask: Callable[[str], Sequence[Any]]) -> str:
-        if any(at < len(self.tickets) for at in self._at.values()):
+        if not self.answered:
             return "a caller without an answer"
         if left := ask(_UNFINISHED)[0][0]:
             return f"{left} commands without an end"
@@ -211,7 +215,7 @@ class Tills:
                 self.acknowledged.append((ticket.id, events))
         except (IntegrityError, CommandRefused):
             pass  # it was committed, although we were told otherwise; or there is no sense in asking again
-        except (PostroadError, SQLAlchemyError):
+        except (PostroadError, SQLAlchemyError, TimeoutError):
             return False
         except (ConnectionError, ValueError):
             return self._requests[name] > _REQUESTS  # its handler failed
@@ -276,16 +280,17 @@ class Desk:
         return self._executor.envelope(command, command_id=id, correlation_id=None, tenant=None, user_id=None)
 
     async def execute(self, command: object, id: UUID) -> list[UUID]:
-        return [one.id for one in await self._executor.execute(self.envelope(command, id))]
+        """Whoever has to wait too long leaves."""
+        asked = self._executor.execute(self.envelope(command, id))
+        return [one.id for one in await self.clock.wait_for(asked, _PATIENCE)]
 
     async def join(self, session: AsyncSession, cause: Message) -> None:
-        """A command in the transaction of a handler, once for each event."""
-        command = Move("left", 1)
-        await self._executor.join(session, self.envelope(command, joined(str(cause.id))))
+        """A command in the transaction of a handler: the first event of each account brings it about."""
+        await self._executor.join(session, self.envelope(Move("left", 1), joined(cause.ordering_key)))
 
 
-def joined(event_id: str) -> UUID:
-    return id_from_key("till", "joined", event_id)
+def joined(account: str) -> UUID:
+    return id_from_key("till", "joined", account)
 
 
 class History:

@@ -109,9 +109,9 @@ class World:
         self.writer_store = database.stores[2]
         self.registry = handlers(self)
         self.lease = LEASE
-        commanded = coverage is not None or seed % _COMMANDS == 1
+        commanded = coverage is None and seed % _COMMANDS == 1
         self.tills = Tills(self, self.registry) if commanded else None
-        self._rebuilds = coverage is not None or (commanded and seed // _COMMANDS % _REBUILDS == 0)
+        self._rebuilds = commanded and seed // _COMMANDS % _REBUILDS == 0
         self._desks: dict[Process, Desk] = {}
         self._topology = TILLS if commanded else TOPOLOGY
         self.writer = Writer(self, Random(seed + 2))
