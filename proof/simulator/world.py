@@ -45,7 +45,7 @@ _BUSY = 16
 """Every so many seeds there is more going on."""
 _BROKERS = 3
 """Of so many seeds, one runs on RabbitMQ, the others on the embedded broker."""
-_COMMANDS, _REBUILDS = 4, 3
+_COMMANDS, _REBUILDS = 8, 3
 """In one of so many seeds there are commands and a read model; in one of so many of those, it is rebuilt."""
 _TAKEN_OVER = "UPDATE postroad_inbox SET epoch = epoch + 1 WHERE status = 0 AND locked_by IS NOT NULL RETURNING epoch"
 _LONGEST_STORM = 600.0
