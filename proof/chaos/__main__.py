@@ -4,20 +4,21 @@ import asyncio
 import random
 import sys
 import tempfile
-from itertools import product
+from itertools import groupby, product
 from pathlib import Path
 
 import click
 from rich.console import Console
 
 from proof.chaos.brokers import WIRES, Wire
-from proof.chaos.campaign import STORES, NotAtRest, Result, campaign
+from proof.chaos.campaign import NotAtRest, Result, campaign
+from proof.chaos.ground import STORES
 from proof.chaos.plan import LONG, SCORECARD, SHORT, Plan, Tally
 from proof.chaos.report import progress_line, record, table
 
 
 @click.command()
-@click.option("--long", is_flag=True, help="A minute and a half for each pair instead of one, many times the events.")
+@click.option("--long", is_flag=True, help="Ten minutes in all, and many times the events.")
 @click.option("--store", "stores", multiple=True, type=click.Choice(STORES), help="Only this one; may be repeated.")
 @click.option("--broker", "brokers", multiple=True, type=click.Choice([wire.name for wire in WIRES]), help="Likewise.")
 @click.option("--seed", type=int, help="Of the choice of faults; a run cannot be repeated exactly.")
@@ -33,12 +34,13 @@ def main(
     try:
         for store, wire in product(stores or STORES, WIRES):
             if not brokers or wire.name in brokers:
-                results.append(_run(console, store, wire, LONG if long else SHORT, seed))
+                results.append(_run(console, store, wire, (LONG if long else SHORT)[wire.name], seed))
     except NotAtRest as error:
         console.print(str(error), markup=False, highlight=False)
         console.print(f"[red]{store} × {wire.name} did not come to rest.[/red]")
         sys.exit(1)
-    console.print(table(results))
+    for _, of_a_store in groupby(results, lambda result: result.store):
+        console.print(table(list(of_a_store)))
     for crash in (crash for result in results for crash in result.crashes):
         console.print(crash, markup=False, highlight=False)
     if json_file:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from proof.chaos.proxy import Proxy
-from proof.chaos.servers import Server, through
+from proof.chaos.servers import Server
 
 
 @dataclass(frozen=True)
@@ -18,18 +18,21 @@ class Access:
     """By the name of the process; some may have none, because they never come."""
 
     def url_of(self, process: str) -> str:
-        return through(self.url, self.doors[process].port) if process in self.doors else self.url
+        if process not in self.doors:
+            return self.url
+        return self.url.replace(f"127.0.0.1:{self.server.port}", f"127.0.0.1:{self.doors[process].port}")
 
 
 @asynccontextmanager
 async def served(name: str, folder: Path, processes: Sequence[str]) -> AsyncIterator[Access]:
     server = Server(name, folder)
-    doors = {process: Proxy("127.0.0.1", server.port) for process in processes}
-    await server.create()
+    doors = {process: Proxy("127.0.0.1", server.entry(number)) for number, process in enumerate(processes)}
     try:
-        await server.start()
         for door in doors.values():
             await door.start()
+        server.doors = [door.port for door in doors.values()]
+        await server.create()
+        await server.start()
         yield Access(server, server.url, doors)
     finally:
         for door in doors.values():

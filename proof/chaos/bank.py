@@ -12,6 +12,7 @@ from postroad import Message, Postroad, RelayOptions, SubscriberOptions, event
 from postroad.brokers.base import Flow
 
 LEASE: Final = 1.0
+LEAST_PUBSUB_DEADLINE: Final = 10.0
 GROUPS: Final = ("alpha", "beta")
 
 
@@ -21,6 +22,7 @@ class Load:
 
     most_payments: int = 12
     """of one transfer"""
+    keys: int = 400
     backlog: int = 1_000
     """Effects still to come at which the writers wait: what is left when the faults end must be worked off."""
     alpha: int = 1
@@ -59,13 +61,14 @@ class Credited(msgspec.Struct, frozen=True):
 
 
 def make_road(database_url: str, broker_url: str, load: Load = USUAL_LOAD, lease: float = LEASE) -> Postroad:
+    # A killed worker keeps what it held from the others until the deadline: an early one, then, and little at a time.
+    deadline = LEAST_PUBSUB_DEADLINE if broker_url.startswith("pubsub:") else 1.5 * lease
     road = Postroad(
         "bank",
         database_url,
         broker_url,
         relay=RelayOptions(lease=lease, batch=200),
-        # A killed worker keeps what it held from the others until the deadline: little at a time, then.
-        subscriber=SubscriberOptions(ack_deadline=1.5 * lease, lock_ttl=lease, flow=Flow(messages=100)),
+        subscriber=SubscriberOptions(ack_deadline=deadline, lock_ttl=lease, flow=Flow(messages=100)),
     )
     # Where only one can write at a time, commits would take most of the time there is: a few events at once, then.
     per_commit = {"alpha": max(5, load.alpha) if road.store.one_writer else load.alpha, "beta": load.beta}

@@ -3,26 +3,22 @@
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable, Coroutine
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from postroad import Postroad
-from proof.chaos.access import Access, served
 from proof.chaos.bank import found, make_road
 from proof.chaos.brokers import Wire
-from proof.chaos.disk import Disk, small_disk
-from proof.chaos.fleet import RELAYS, WORKERS, WRITERS, Fleet
+from proof.chaos.fleet import PROCESSES, WRITERS, Fleet
+from proof.chaos.ground import Ground, prepared
 from proof.chaos.ledger import Books, Evidence, collect
 from proof.chaos.plan import Plan, Tally
 from proof.chaos.storm import Storm
 from proof.chaos.writer import Outcome, waiting
 
-STORES: Final = ("sqlite", "postgresql", "mariadb")
-PROCESSES: Final = (*RELAYS, *WORKERS, *WRITERS)
-_LATE_LOOKS: Final = 100
+_LATE: Final = 10.0
 
 Progress = Callable[[str, Tally], None]
 
@@ -33,8 +29,14 @@ class Result:
     broker: str
     disk: str
     """How the disk was filled."""
+    not_possible: tuple[str, ...]
+    """What this broker does not survive by its nature, and was spared."""
     tally: Tally
     books: Books
+    in_order: int | None
+    """Effects before the broker did not keep the order any more; None: it always does."""
+    out_of_order_unpromised: int | None
+    """Effects out of order after that."""
     events: int
     rolled_back: int
     unknown: int
@@ -64,88 +66,51 @@ class NotAtRest(Exception):
 
 async def campaign(store: str, wire: Wire, plan: Plan, seed: int, folder: Path, progress: Progress) -> Result:
     begun = time.monotonic()
-    async with _ground(store, wire, folder) as ground, make_road(ground.database_url, ground.broker_url) as road:
+    async with prepared(store, wire, folder) as ground, make_road(ground.database_url, ground.broker_url) as road:
         progress("founding", Tally())
         await found(road)
         await asyncio.to_thread(wire.watch, ground.broker_url)
         fleet = Fleet(folder, ground.urls_of, plan.load)
         fleet.start(*PROCESSES)
-        storm = Storm(plan, road, fleet, ground.database, ground.broker, ground.disk, random.Random(seed))
+        storm = Storm(plan, road, fleet, ground, random.Random(seed))
         try:
             await _watched(storm.rage(), "faults", storm.tally, progress)
             # The faults spared nobody: our own connections may be broken too.
             await road.store.aclose()
             await fleet.stop(*WRITERS)
-            await _watched(_rest(road, fleet, plan.drain), "draining", storm.tally, progress)
+            await _watched(_rest(road, fleet, wire, plan.drain), "draining", storm.tally, progress)
         finally:
             await fleet.stop()
         appearances = await asyncio.to_thread(wire.appearances, ground.broker_url)
-        evidence = await collect(road, appearances, fleet.journal())
-    return _judged(store, wire, ground, storm.tally, evidence, fleet, time.monotonic() - begun, plan)
+        evidence = await collect(road, appearances, fleet.journal(), storm.in_order_until)
+    return _judged(store, ground, storm, evidence, fleet, time.monotonic() - begun, plan)
 
 
-@dataclass(frozen=True)
-class Ground:
-    """What they stand on, all of which can give way."""
-
-    wire: Wire
-    database_url: str
-    database: Access | None
-    broker_url: str
-    broker: Access | None
-    disk: Disk | None
-    """None if nothing is written to it."""
-
-    def urls_of(self, process: str) -> tuple[str, str]:
-        """Of database and broker, by way of the process's own doors."""
-        return (
-            self.database.url_of(process) if self.database else self.database_url,
-            self.wire.url(self.broker.url_of(process)) if self.broker else self.broker_url,
-        )
-
-
-@asynccontextmanager
-async def _ground(store: str, wire: Wire, folder: Path) -> AsyncIterator[Ground]:
-    async with AsyncExitStack() as stack:
-        disk = small_disk(folder / "disk")
-        stack.callback(disk.close)
-        database = broker = None
-        if store != "sqlite":
-            database = await stack.enter_async_context(served(store, folder, PROCESSES))
-        if wire.served:
-            broker = await stack.enter_async_context(served(wire.name, folder, RELAYS + WORKERS))
-        yield Ground(
-            wire=wire,
-            database_url=database.url if database else f"sqlite:///{disk.folder / 'bank.db'}",
-            database=database,
-            broker_url=wire.url(broker.url if broker else disk.folder),
-            broker=broker,
-            disk=None if database and broker else disk,
-        )
-
-
-async def _rest(road: Postroad, fleet: Fleet, patience: float) -> None:
-    draining = asyncio.create_task(road.drain(patience))
+async def _rest(road: Postroad, fleet: Fleet, wire: Wire, patience: float) -> None:
+    draining = asyncio.create_task(_drained(road, wire, patience))
     while not draining.done():
         # What found no database when it was started last still has to come up.
         fleet.revive()
         await asyncio.wait({draining}, timeout=0.2)
     try:
         draining.result()
-        await _handled(road)
     except TimeoutError as error:
         await fleet.ask_what_they_do()
         logs = "\n".join(f"--- {name}\n{fleet.log(name)}" for name in PROCESSES)
         raise NotAtRest(f"{logs}\n\n{error}, though all faults have ended.") from None
 
 
-async def _handled(road: Postroad) -> None:
+async def _drained(road: Postroad, wire: Wire, patience: float) -> None:
     """What workers hold of a RabbitMQ queue, others see only as it was a second ago. What does not come now is lost,
     and the books will say so."""
-    for _ in range(_LATE_LOOKS):
-        if await waiting(road) <= 0:
-            return
+    if wire.counts:
+        await road.drain(patience)
+        patience = _LATE
+    deadline = time.monotonic() + patience
+    while await waiting(road) > 0:
         await asyncio.sleep(0.1)
+        if time.monotonic() > deadline:
+            return
 
 
 async def _watched(work: Coroutine[Any, Any, None], phase: str, tally: Tally, progress: Progress) -> None:
@@ -157,15 +122,18 @@ async def _watched(work: Coroutine[Any, Any, None], phase: str, tally: Tally, pr
 
 
 def _judged(
-    store: str, wire: Wire, ground: Ground, tally: Tally, evidence: Evidence, fleet: Fleet, seconds: float, plan: Plan
+    store: str, ground: Ground, storm: Storm, evidence: Evidence, fleet: Fleet, seconds: float, plan: Plan
 ) -> Result:
     journal = evidence.journal
     return Result(
         store=store,
-        broker=wire.name,
+        broker=ground.wire.name,
         disk=ground.disk.method if ground.disk else "-",
-        tally=tally,
+        not_possible=() if ground.wire.remembers else ("broker_restarts",),
+        tally=storm.tally,
         books=evidence.books(),
+        in_order=evidence.in_order,
+        out_of_order_unpromised=evidence.out_of_order_unpromised,
         events=len(evidence.payments),
         rolled_back=len(journal.of(Outcome.UNDONE)),
         unknown=len(journal.of(Outcome.UNKNOWN)),
@@ -173,11 +141,5 @@ def _judged(
         wire_duplicates=evidence.wire_duplicates,
         crashes=tuple(fleet.crashes),
         seconds=seconds,
-        shortfalls=plan.minimum.missed(
-            tally,
-            len(evidence.payments),
-            database=ground.database is not None,
-            broker=ground.broker is not None,
-            disk=ground.disk is not None,
-        ),
+        shortfalls=tuple(plan.minimum.missed(storm.tally, len(evidence.payments), ground).values()),
     )

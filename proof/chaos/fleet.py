@@ -8,6 +8,7 @@ import random
 import re
 import signal
 import sys
+import time
 from collections.abc import Callable
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext, ForkServerProcess
@@ -22,11 +23,17 @@ from proof.chaos.writer import Journal, Outcome, write_until
 RELAYS: Final = ("relay-1", "relay-2", "relay-3")
 WORKERS: Final = ("worker-1", "worker-2")
 WRITERS: Final = ("writer-1",)
+PROCESSES: Final = (*RELAYS, *WORKERS, *WRITERS)
 NOT_READY: Final = 75
 """Exit code of a process that found no database or broker when it started: the supervisor's turn."""
+_PAUSE: Final = 2.0
+"""Seconds between two starts in vain: else they would take the processor from the server that is to come back."""
+_BEFORE_IT_BEGAN: Final = -signal.SIGTERM
+"""Of one that was asked to stop when it had only just been started: later on SIGTERM is a wish, and is granted."""
 _DISK: Final = re.compile(rb"disk is full|disk I/O error")
 _IMPORTED_LATE: Final = [
     *("aiosqlite", "asyncmy", "psycopg", "postroad.brokers.embedded", "postroad.brokers.rabbitmq"),
+    *("postroad.brokers.kafka.broker", "postroad.brokers.pubsub.broker"),
     *("sqlalchemy.dialects.sqlite.aiosqlite", "sqlalchemy.dialects.mysql.asyncmy"),
     *("sqlalchemy.dialects.postgresql.psycopg", "postroad.stores.sqlite.driver", "postroad.stores.mysql.driver"),
     *("postroad.stores.postgresql.driver", "postroad.stores.postgresql.notify"),
@@ -59,6 +66,7 @@ class Fleet:
         self._folder, self._urls, self._load = folder, urls, load
         self._context = _template()
         self._processes: dict[str, ForkServerProcess] = {}
+        self._started: dict[str, float] = {}
         self.crashes: list[str] = []
         """Those that ended by themselves after they had begun: outages are to be waited out."""
 
@@ -67,6 +75,7 @@ class Fleet:
             arguments = (name, *self._urls(name), self._folder, self._load)
             self._processes[name] = self._context.Process(target=_live, args=arguments, name=name, daemon=True)
             self._processes[name].start()
+            self._started[name] = time.monotonic()
 
     def pid(self, name: str) -> int:
         return self._processes[name].pid or 0
@@ -88,10 +97,13 @@ class Fleet:
     def revive(self) -> None:
         """Start again what has ended by itself; an end after a good beginning is noted as a crash."""
         for name, process in list(self._processes.items()):
-            if not process.is_alive():
-                if process.exitcode != NOT_READY:
-                    self.crashes.append(f"{name} ended with {process.exitcode}:\n{self.log(name)}")
-                self.start(name)
+            if process.is_alive():
+                continue
+            if process.exitcode != NOT_READY:
+                self.crashes.append(f"{name} ended with {process.exitcode}:\n{self.log(name)}")
+            elif time.monotonic() < self._started[name] + _PAUSE:
+                continue
+            self.start(name)
 
     async def stop(self, *names: str) -> None:
         leaving = [self._processes.pop(name) for name in names or list(self._processes) if name in self._processes]
@@ -101,7 +113,7 @@ class Fleet:
                 os.kill(process.pid or 0, signal.SIGCONT)
         for process in leaving:
             await asyncio.to_thread(process.join, 30)
-            if process.exitcode not in (0, NOT_READY):
+            if process.exitcode not in (0, NOT_READY, _BEFORE_IT_BEGAN):
                 self.crashes.append(f"{process.name} ended with {process.exitcode}:\n{self.log(process.name)}")
                 process.kill()
 

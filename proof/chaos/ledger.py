@@ -40,9 +40,11 @@ class Books:
     """Effects without a payment; payments that were rolled back for certain and are there."""
     doubled: int = 0
     out_of_order: int = 0
-    """First effects of an account in another order than their versions, in any group."""
+    """First effects of an account in another order than their versions, in any group, where order is promised."""
     wire_out_of_order: int = 0
     """First appearances in the broker's log in another order than their versions."""
+    wire_missing: int = 0
+    """Payments more than there are events in the broker's log: then its order proves nothing."""
 
     @property
     def balanced(self) -> bool:
@@ -57,10 +59,26 @@ class Evidence:
     appearances: Sequence[Appearance]
     """In the order in which the broker took them."""
     journal: Journal
+    in_order: int | None = None
+    """How many of the effects are promised to be in order, from the first on; None: all."""
+
+    @property
+    def out_of_order_unpromised(self) -> int | None:
+        return None if self.in_order is None else self._out_of_order(None) - self._out_of_order(self.in_order)
+
+    def _out_of_order(self, first: int | None) -> int:
+        return _inversions(
+            ((effect.consumer, effect.payment), (effect.consumer, effect.account), effect.version)
+            for effect in self.effects[:first]
+        )
 
     @property
     def wire_duplicates(self) -> int:
-        return len(self.appearances) - len({appearance.event_id for appearance in self.appearances})
+        return len(self.appearances) - self._events_on_the_wire
+
+    @property
+    def _events_on_the_wire(self) -> int:
+        return len({appearance.event_id for appearance in self.appearances})
 
     @property
     def unknown_but_there(self) -> int:
@@ -76,21 +94,24 @@ class Evidence:
             lost=len(due - happened) + len(self.journal.of(Outcome.KEPT) - there),
             phantom=len(happened - due) + sum(payment.transfer in undone for payment in self.payments),
             doubled=len(self.effects) - len(happened),
-            out_of_order=_inversions(
-                ((effect.consumer, effect.payment), (effect.consumer, effect.account), effect.version)
-                for effect in self.effects
-            ),
+            out_of_order=self._out_of_order(self.in_order),
             wire_out_of_order=_inversions(self.appearances),
+            wire_missing=max(0, len(self.payments) - self._events_on_the_wire),
         )
 
 
-async def collect(road: Postroad, appearances: Sequence[Appearance], journal: Journal) -> Evidence:
+async def collect(
+    road: Postroad, appearances: Sequence[Appearance], journal: Journal, in_order_until: int | None = None
+) -> Evidence:
+    """`in_order_until` is the id of the last effect that was promised to be in order."""
     async with road.store.reading() as connection:
         payments = (await connection.execute(text("SELECT id, transfer, account FROM payment"))).fetchall()
         effects = (
-            await connection.execute(text("SELECT consumer, payment, account, version FROM effect ORDER BY id"))
+            await connection.execute(text("SELECT id, consumer, payment, account, version FROM effect ORDER BY id"))
         ).fetchall()
-    return Evidence([Payment(*row) for row in payments], [Effect(*row) for row in effects], appearances, journal)
+    in_order = None if in_order_until is None else sum(id <= in_order_until for id, *_ in effects)
+    found = [Effect(*effect) for _, *effect in effects]
+    return Evidence([Payment(*row) for row in payments], found, appearances, journal, in_order)
 
 
 def _inversions(sequence: Iterable[tuple[object, object, int]]) -> int:

@@ -14,8 +14,15 @@ MARK: Final = re.compile(rb"= 'SENT',")
 """What a relay does once the broker has confirmed."""
 ACKNOWLEDGED: Final = re.compile(rb"\x01..\0\0\0\x0d\0\x3c\0\x50", re.DOTALL)
 """RabbitMQ's basic.ack, a whole frame's beginning: from the server it confirms, from a client it settles."""
+PRODUCE: Final = re.compile(rb"\0\0\0[\0-\x14].{4}\0\x08postroad", re.DOTALL)
+COMMIT_OFFSETS: Final = re.compile(rb"\0\x08\0[\0-\x14].{4}\0\x08postroad", re.DOTALL)
+"""Requests to Kafka, from their beginning: kind, version, number, and who asks."""
+PUBLISHED: Final = re.compile(rb"\0\0\0..\x0a.[0-9]", re.DOTALL)
+"""Pub/Sub's answer that begins with a message's id: nothing else that a relay is told does."""
+ACKNOWLEDGE: Final = re.compile(rb"/subscriptions/[a-z.]+\x12")
+"""To Pub/Sub, a subscription and then ids: where a lease is extended, the seconds come first."""
 
-_LONGEST_NEEDLE: Final = 16
+_LONGEST_NEEDLE: Final = 64
 _PREPARED: Final = re.compile(rb"P.{4}(_pg3_[^\0]*)\0([^\0]*)\0", re.DOTALL)
 """How PostgreSQL is told a name for a statement; from then on only the name travels."""
 

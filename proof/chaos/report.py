@@ -19,7 +19,7 @@ def progress_line(store: str, broker: str, phase: str, tally: Tally) -> str:
 
 
 def table(results: Sequence[Result]) -> Table:
-    """A column per store and broker: so many figures are easier to read downwards."""
+    """A column per broker: so many figures are easier to read downwards."""
     table = Table(title="Chaos on real processes", caption_justify="left")
     table.add_column("")
     for result in results:
@@ -47,12 +47,18 @@ def _rows(results: Sequence[Result]) -> list[tuple[str, list[str]]]:
         "cuts from the broker": lambda r: f"{r.tally.broker_cuts:,}",
         "· in the confirm: before / after": lambda r: f"{r.tally.confirm_before} / {r.tally.confirm_after}",
         "· in the ack: before / after": lambda r: f"{r.tally.ack_before} / {r.tally.ack_after}",
-        "restarts: database + broker": lambda r: f"{r.tally.restarts} + {r.tally.broker_restarts}",
+        "restarts: database + broker": lambda r: f"{r.tally.restarts} + {_broker_restarts(r)}",
         "disk full": lambda r: f"{r.tally.disk_full} ({r.disk})",
         "lost": lambda r: _verdict(r.books.lost),
         "phantom": lambda r: _verdict(r.books.phantom),
-        "out of order": lambda r: _verdict(r.books.out_of_order),
+        "out of order": lambda r: (
+            _verdict(r.books.out_of_order) + ("" if r.in_order is None else f" of {r.in_order:,}")
+        ),
+        "· later, where not promised": lambda r: (
+            "-" if r.out_of_order_unpromised is None else f"{r.out_of_order_unpromised}"
+        ),
         "out of order on the wire": lambda r: _verdict(r.books.wire_out_of_order),
+        "missing on the wire": lambda r: _verdict(r.books.wire_missing),
         "double effects": lambda r: _verdict(r.books.doubled),
         "crashed by themselves": lambda r: _verdict(len(r.crashes)),
         "duplicates absorbed": lambda r: f"{r.wire_duplicates:,}",
@@ -60,6 +66,10 @@ def _rows(results: Sequence[Result]) -> list[tuple[str, list[str]]]:
         "seconds": lambda r: f"{r.seconds:.0f}",
     }
     return [(heading, [cell(result) for result in results]) for heading, cell in rows.items()]
+
+
+def _broker_restarts(result: Result) -> str:
+    return "not possible" if "broker_restarts" in result.not_possible else str(result.tally.broker_restarts)
 
 
 def _verdict(count: int) -> str:

@@ -3,28 +3,40 @@
 import asyncio
 import random
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from functools import partial
+from itertools import count
 from typing import Any, Final
 
-from sqlalchemy import text
+from sqlalchemy import TextClause, text
+from sqlalchemy.exc import SQLAlchemyError
 
 from postroad import Postroad
+from postroad.errors import StoreBusy, StoreUnavailable
 from proof.chaos.access import Access
 from proof.chaos.bank import LEASE
 from proof.chaos.disk import Disk
 from proof.chaos.fleet import RELAYS, WORKERS, WRITERS, Fleet
+from proof.chaos.ground import Ground
 from proof.chaos.plan import Plan, Tally
-from proof.chaos.proxy import ACKNOWLEDGED, COMMIT, MARK, CutAfter, CutAt, Proxy, Side, Trap
+from proof.chaos.proxy import COMMIT, MARK, CutAfter, CutAt, Proxy, Side, Trap
 from proof.chaos.servers import Server
 
 _PAST_LEASE: Final = 1.3 * LEASE
-_QUIET_PART: Final = 0.3
-"""Of the time, at first, there are kills only, of relays one by one: then a takeover can be timed."""
+_ORDERED_PART: Final = 0.6
+"""Of the time, at first, no worker's connection is broken, where that costs the order."""
 _TRAP_PATIENCE: Final = 1.0
 _WRITER_KILL: Final = 0.1
 _FULL_SECONDS: Final = 1.5
 _MORE_LOOKS: Final = 15
+_MINIMUM_OF: Final = {
+    **dict.fromkeys(("mark_before", "mark_after"), "marks"),
+    **dict.fromkeys(("confirm_before", "confirm_after"), "confirms"),
+    **dict.fromkeys(("ack_before", "ack_after"), "acks"),
+}
+_EVENTS: Final = text("SELECT COUNT(*) FROM payment")
+_EFFECTS: Final = text("SELECT COUNT(*) FROM effect")
+_LAST_EFFECT: Final = text("SELECT COALESCE(MAX(id), 0) FROM effect")
 _HELD: Final = text("SELECT COUNT(*) FROM postroad_shard WHERE owner LIKE :owner")
 
 ChooseTrap = Callable[[str], tuple[Trap, tuple[str, ...]]]
@@ -34,67 +46,84 @@ ChooseTrap = Callable[[str], tuple[Trap, tuple[str, ...]]]
 class Storm:
     """`road` reaches database and broker directly, the processes reach them through the doors."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        road: Postroad,
-        fleet: Fleet,
-        database: Access | None,
-        broker: Access | None,
-        disk: Disk | None,
-        dice: random.Random,
-    ) -> None:
-        self._plan, self._road, self._fleet = plan, road, fleet
-        self._database, self._broker, self._disk, self._dice = database, broker, disk, dice
-        self._seconds = plan.seconds + (plan.broker_away if broker else 0.0)
+    def __init__(self, plan: Plan, road: Postroad, fleet: Fleet, ground: Ground, dice: random.Random) -> None:
+        self._plan, self._road, self._fleet, self._ground, self._dice = plan, road, fleet, ground, dice
+        self._database, self._broker = ground.database, ground.broker
         self._frozen: set[str] = set()
         self._disturbances = 0
         self._restarting: list[asyncio.Task[None]] = []
-        self._until = 0.0
+        self._missed: Collection[str] | None = None
+        """What there was too little of when the time was over."""
+        self._streams_may_break = asyncio.Event()
+        """Those of workers from the broker, by a cut or a kill."""
         self.tally = Tally()
-
-    @property
-    def _raging(self) -> bool:
-        return time.monotonic() < self._until
+        self.in_order_until: int | None = None
+        """The last effect before that, where the broker does not keep the order afterwards."""
 
     async def rage(self) -> None:
         """When it ends, everything that was stopped goes on."""
-        self._until = time.monotonic() + self._seconds
-        later = self._seconds * _QUIET_PART
-        loops = [self._kill(), self._supervise(), self._after(later, self._freeze)]
-        if self._disk:
-            loops.append(self._times(self._plan.disk_full, partial(self._fill_disk, self._disk)))
+        later = self._plan.seconds * self._plan.quiet
+        loops = [self._kill(), self._supervise(), self._let_streams_break(), self._after(later, self._freeze)]
+        if disk := self._ground.disk:
+            loops.append(self._times(self._plan.disk_full, "disk_full", partial(self._fill_disk, disk)))
         if self._database:
             loops += [self._after(later, partial(self._cut, self._database, self._trap))]
-            loops += [self._times(self._plan.restarts, partial(self._restart, self._database, "restarts"))]
+            loops += [self._times(self._plan.restarts, "restarts", partial(self._restart, self._database, "restarts"))]
         if self._broker:
             loops += [self._after(later, partial(self._cut, self._broker, self._broker_trap))]
-            loops += [self._times(self._plan.restarts, partial(self._restart, self._broker, "broker_restarts"))]
+            if self._ground.wire.remembers:
+                restart = partial(self._restart, self._broker, "broker_restarts")
+                loops += [self._times(self._plan.restarts, "broker_restarts", restart)]
         if self._doors():
             loops.append(self._after(later, self._silence))
-        try:
-            async with asyncio.timeout(self._seconds), asyncio.TaskGroup() as group:
-                for loop in loops:
-                    group.create_task(loop)
-        except TimeoutError:
-            pass
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(loop) for loop in loops]
+            await self._enough()
+            for task in tasks:
+                task.cancel()
         await asyncio.gather(*self._restarting)
 
+    async def _enough(self) -> None:
+        """How much is done in a time depends on the machine: the time is only the least."""
+        over = time.monotonic() + self._plan.limit
+        await asyncio.sleep(self._plan.seconds)
+        while time.monotonic() < over:
+            self._missed = self._plan.minimum.missed(self.tally, await self._ask(_EVENTS), self._ground)
+            if not self._missed:
+                return
+            await asyncio.sleep(0.2)
+
+    def _wanted(self, *counts: str) -> bool:
+        """When the time is over, only what is still missing: faults of all kinds at once may leave no room for it."""
+        return self._missed is None or any(_MINIMUM_OF.get(count, count) in self._missed for count in counts)
+
+    async def _ask(self, question: TextClause) -> int:
+        """Of the database, be it that it is away at the moment."""
+        while True:
+            try:
+                async with self._road.store.reading() as connection:
+                    return int((await connection.execute(question)).scalar_one())
+            except (StoreUnavailable, StoreBusy, SQLAlchemyError):
+                await asyncio.sleep(0.1)
+
     async def _supervise(self) -> None:
-        while self._raging:
+        while True:
             await asyncio.sleep(0.2)
             self._fleet.revive()
 
     # -- processes ---------------------------------------------------------------------------------------------
 
     async def _kill(self) -> None:
-        while self._raging:
+        while True:
             await self._pause(self._plan.kill_every)
+            if not self._wanted("kills"):
+                continue
             if self._dice.random() < _WRITER_KILL:
                 self._fleet.kill(self._dice.choice(WRITERS))
                 self.tally.writer_kills += 1
                 continue
-            name = self._dice.choice([name for name in RELAYS + WORKERS if name not in self._frozen])
+            names = RELAYS + WORKERS if self._streams_may_break.is_set() else RELAYS
+            name = self._dice.choice([name for name in names if name not in self._frozen])
             pid = self._fleet.pid(name)
             self._fleet.kill(name)
             self.tally.kills += 1
@@ -115,8 +144,10 @@ class Storm:
             return int((await connection.execute(_HELD, {"owner": f"%:{pid}:%"})).scalar_one())
 
     async def _freeze(self) -> None:
-        while self._raging:
+        while True:
             await self._pause(self._plan.stall_every)
+            if not self._wanted("stalls"):
+                continue
             name = self._dice.choice(RELAYS + WORKERS + WRITERS)
             self._frozen.add(name)
             self._disturbances += 1
@@ -130,17 +161,27 @@ class Storm:
 
     # -- connections -------------------------------------------------------------------------------------------
 
+    async def _let_streams_break(self) -> None:
+        if not self._ground.wire.ordered_for_good:
+            await asyncio.sleep(self._plan.seconds * _ORDERED_PART)
+            while await self._ask(_EFFECTS) < self._plan.minimum.in_order:  # noqa: ASYNC110
+                await asyncio.sleep(0.2)
+            self.in_order_until = await self._ask(_LAST_EFFECT)
+        self._streams_may_break.set()
+
     async def _cut(self, access: Access, trap: ChooseTrap) -> None:
         self._disturbances += 1
         async with asyncio.TaskGroup() as group:
             for name, door in access.doors.items():
-                group.create_task(self._cut_at(name, door, trap, self._plan.cut_every * len(access.doors)))
+                group.create_task(self._cut_at(access, name, door, trap))
 
-    async def _cut_at(self, name: str, door: Proxy, choose: ChooseTrap, every: float) -> None:
-        while self._raging:
-            await self._pause(every)
+    async def _cut_at(self, access: Access, name: str, door: Proxy, choose: ChooseTrap) -> None:
+        if access is self._broker and name in WORKERS:
+            await self._streams_may_break.wait()
+        while True:
+            await self._pause(self._plan.cut_every * len(access.doors))
             trap, counts = choose(name)
-            if await door.spring(trap, _TRAP_PATIENCE):
+            if self._wanted(*counts) and await door.spring(trap, _TRAP_PATIENCE):
                 for count in counts:
                     self._count(count)
 
@@ -154,23 +195,26 @@ class Storm:
         return self._somewhere(), ("cuts",)
 
     def _broker_trap(self, name: str) -> tuple[Trap, tuple[str, ...]]:
-        answered, when = self._dice.choice(((True, "after"), (False, "before")))
-        if self._dice.random() < 0.4:
+        told, when = self._dice.choice(((True, "after"), (False, "before")))
+        aims = self._ground.wire.aims
+        if aims is None or self._dice.random() < 0.4:
             return self._somewhere(), ("broker_cuts",)
         if name in RELAYS:
-            return CutAt(ACKNOWLEDGED, answered, Side.SERVER), ("broker_cuts", f"confirm_{when}")
-        return CutAt(ACKNOWLEDGED, answered, Side.CLIENT), ("broker_cuts", f"ack_{when}")
+            return aims.confirm(told), ("broker_cuts", f"confirm_{when}")
+        return aims.acknowledgement(told), ("broker_cuts", f"ack_{when}")
 
     def _somewhere(self) -> Trap:
         sender = self._dice.choice((Side.CLIENT, Side.SERVER))
-        return CutAfter(int(2 ** self._dice.uniform(0, 14)), sender)
+        return CutAfter(int(2 ** self._dice.uniform(0, 13)), sender)
 
     def _count(self, name: str) -> None:
         setattr(self.tally, name, getattr(self.tally, name) + 1)
 
     async def _silence(self) -> None:
-        while self._raging:
+        while True:
             await self._pause(self._plan.stall_every)
+            if not self._wanted("stalls"):
+                continue
             door = self._dice.choice(self._doors())
             self._disturbances += 1
             door.stall()
@@ -219,11 +263,12 @@ class Storm:
         await asyncio.sleep(seconds)
         await loop()
 
-    async def _times(self, times: int, fault: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Spread over the time after the quiet part."""
-        quiet = self._seconds * _QUIET_PART
-        gap = (self._seconds - quiet) / (times + 1)
+    async def _times(self, times: int, counted: str, fault: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Spread over the time after the quiet part; again, as long as too few of them have struck."""
+        quiet = self._plan.seconds * self._plan.quiet
+        gap = (self._plan.seconds - quiet) / (times + 1)
         await asyncio.sleep(quiet)
-        for _ in range(times):
+        for number in count():
             await asyncio.sleep(gap * self._dice.uniform(0.5, 1.0))
-            await fault()
+            if number < times if self._missed is None else counted in self._missed:
+                await fault()

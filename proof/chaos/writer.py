@@ -15,7 +15,6 @@ from sqlalchemy import text
 from postroad import Postroad
 from proof.chaos.bank import GROUPS, USUAL_LOAD, Load, pay
 
-KEYS: Final = 400
 _UNDONE_OF: Final = 7
 _LOOK_EVERY: Final = 20
 _BACKLOG: Final = text("SELECT (SELECT COUNT(*) FROM payment) * :groups - (SELECT COUNT(*) FROM effect) AS waiting")
@@ -57,7 +56,7 @@ class Journal:
 
 async def write(road: Postroad, note: Note, dice: random.Random, transfers: int, load: Load = USUAL_LOAD) -> None:
     for _ in range(transfers):
-        accounts = [f"a{dice.randrange(KEYS)}" for _ in range(dice.randint(1, load.most_payments))]
+        accounts = [f"a{dice.randrange(load.keys)}" for _ in range(dice.randint(1, load.most_payments))]
         transfer = uuid4().hex
         note(transfer, await _transfer(road, transfer, accounts, undo=dice.randrange(_UNDONE_OF) == 0))
 

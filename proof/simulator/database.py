@@ -14,7 +14,7 @@ from postroad.stores import open_store
 from postroad.stores.base import Store
 from postroad.stores.migrations import migrate
 from postroad.stores.tables import DEFAULT_OUTBOX
-from proof.simulator.faults import COMMIT, STATEMENT, UPKEEP, WRITING
+from proof.simulator.faults import BEGIN, COMMIT, STATEMENT, UPKEEP, WRITING
 from proof.simulator.process import Process, current
 
 if TYPE_CHECKING:
@@ -27,7 +27,11 @@ SHARDS: Final = 16
 _WATCHED_EVERY = 0.02
 _AS_IT_IS = frozenset({"COMMIT", "BEGIN", "BEGIN IMMEDIATE"})
 _UPKEEP = re.compile("BEGIN|worker|lease_|relays_alive|handler_|prun|read_due$|inbox_due$|outbox_unsent$")
-_WRITING = re.compile("INSERT INTO (booking|.postroad_outbox_add)|SAVEPOINT|RELEASE|ROLLBACK")
+_WRITING = re.compile(
+    "INSERT INTO (booking|moved|asked|.postroad_outbox_add)|SAVEPOINT|RELEASE|ROLLBACK"
+    # A command is ten of them: at the risk of the others, none would ever come through.
+    "|command_|event_|events_|projection"
+)
 
 
 class named:  # noqa: N801 — used as `with named(…):`
@@ -229,7 +233,7 @@ class Link(ABC):
             return COMMIT if self._carries else UPKEEP
         risks = _risks(what)
         self._carries = risks is not UPKEEP or (self._carries and not what.startswith("BEGIN"))
-        return risks
+        return BEGIN if what == "BEGIN IMMEDIATE" and self.server.world.tills else risks
 
     async def undo(self) -> None:
         """A rollback that somebody asks for. It cannot fail: whatever happens to it, nothing is left."""

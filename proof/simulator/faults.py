@@ -16,6 +16,8 @@ UPKEEP: Final = {
     "strange": 0.32,
 }
 """For statements by which a process only gets ready or stays so: were they to fail often, it would do nothing else."""
+BEGIN: Final = UPKEEP | {"frozen": 4}
+"""Where commands are taken in one transaction and carried out in the next: in between, their lease can be lost."""
 STATEMENT: Final = {
     "killed before": 1,
     "killed after": 1,

@@ -25,8 +25,12 @@ if TYPE_CHECKING:
 
 _LOCK_PAUSE, _LONGEST_LOCK = 0.005, 20.0
 _COUNTED = "INTEGER PRIMARY KEY AUTOINCREMENT"
-_OURS = ("outbox", "version", "worker", "inbox", "handler", "audit")
-_EMPTIED = ", ".join(("booking", "effect", *(f"postroad_{table}" for table in _OURS)))
+_OURS = (
+    "outbox", "version", "worker", "inbox", "handler", "audit",
+    "command_box", "domain_events", "projections", "projection_journal",
+)  # fmt: skip
+_THEIRS = ("booking", "effect", "till", "moved", "asked")
+_EMPTIED = ", ".join((*_THEIRS, *(f"postroad_{table}" for table in _OURS)))
 _CLOCKS = """
 CREATE SCHEMA simulated;
 CREATE FUNCTION simulated.clock_timestamp() RETURNS timestamptz LANGUAGE sql STABLE AS
@@ -55,7 +59,7 @@ def fresh_database(server: str, tables: Sequence[str]) -> Iterator["PostgreSQLDa
 
 class PostgreSQLDatabase(Database):
     def __init__(self, url: str, tables: Sequence[str]) -> None:
-        super().__init__([_open_store(url) for _ in range(4)])
+        super().__init__([_open_store(url) for _ in range(5)])
         self._url = url
         self._admin = psycopg.connect(url, autocommit=True)
         self._admin.execute(_CLOCKS)
@@ -81,6 +85,7 @@ class PostgreSQLDatabase(Database):
         store.__dict__.pop("_autocommit", None)
 
     def empty(self) -> None:
+        self._admin.execute("DROP TABLE IF EXISTS till_shadow, till_old")
         self._admin.execute(f"TRUNCATE {_EMPTIED} RESTART IDENTITY")
         self._admin.execute("UPDATE postroad_shard SET owner = NULL, token = NULL, epoch = 0, expires_at = NULL")
         # Nobody else does, and its rows change at every beat: each look would have to pass all that were there before.

@@ -11,16 +11,22 @@ from unittest.mock import patch
 from weakref import WeakSet
 
 from postroad import message
+from postroad.commands import execution
+from postroad.projections import rebuild, state
 from postroad.relay import leases, wakeup
 from proof.simulator import greenlets
 from proof.simulator.coverage import Coverage
 from proof.simulator.database import SHARDS, Database
 from proof.simulator.rabbitmq import simulated_wires
 from proof.simulator.sqlite import SQLiteFile
-from proof.simulator.workload import TABLES
+from proof.simulator.tills import TABLES as TILLS
+from proof.simulator.workload import TABLES as BOOKINGS
 from proof.simulator.world import Outcome, World
 
+TABLES = (*BOOKINGS, *TILLS)
 _PAUSE = 0.1
+_FRESH_STARTS = 2
+_REBUILD_LEASE, _REBUILD_BATCH = 5.0, 4
 _SEEDS_TO_COLLECT = 300
 """Each leaves less than a megabyte behind."""
 
@@ -48,6 +54,9 @@ def other_figures() -> Iterator[None]:
         for module in (message, leases):
             stack.enter_context(patch.object(module, "SHARDS", SHARDS))
         stack.enter_context(patch.object(wakeup, "_SHORTEST_PAUSE", _PAUSE))
+        stack.enter_context(patch.object(execution, "_FRESH_STARTS", _FRESH_STARTS))
+        stack.enter_context(patch.object(state, "LEASE", _REBUILD_LEASE))
+        stack.enter_context(patch.object(rebuild, "_BATCH", _REBUILD_BATCH))
         yield
 
 

@@ -38,7 +38,7 @@ class SQLiteFile(Database):
 
     def __init__(self, path: Path, tables: Sequence[str]) -> None:
         asyncio.run(create(f"sqlite:///{path}", tables))
-        super().__init__([_open_store() for _ in range(4)])
+        super().__init__([_open_store(straight=number < 4) for number in range(5)])
         self._path, template = path, path.with_suffix(".template")
         self.clock = LoopClock()
         self._moments: dict[float, str] = {}
@@ -85,6 +85,8 @@ class SQLiteFile(Database):
 
     def empty(self) -> None:
         self._admin.execute("BEGIN IMMEDIATE")
+        for (table,) in self.ask("SELECT name FROM main.sqlite_master WHERE name IN ('till_shadow', 'till_old')"):
+            self._admin.execute(f"DROP TABLE main.{table}")  # of a rebuild that did not come to its end
         for table in self._tables:
             self._admin.execute(f'DELETE FROM main."{table}"')
             self._admin.execute(f'INSERT INTO main."{table}" SELECT * FROM template."{table}"')
@@ -257,7 +259,8 @@ class Cursor:
         return self
 
     async def execute(self, sql: str, values: Any = ()) -> "Cursor":
-        if not sql.startswith("PRAGMA"):  # those are settings, which every connection here has
+        # Most are settings, which every connection here has; who changes or asks about a table must be heard.
+        if "table" in sql or not sql.startswith("PRAGMA"):
             link = self._connection
             self._take(await link.statement(sql, lambda: link.run(sql, values)))
         return self
@@ -317,8 +320,10 @@ class SimulatedSQLite(driver.SQLite):
 
     # Sessions go through SQLAlchemy, whose adapter is most of what a step costs; what needs none does without.
 
+    straight = True
+
     def transaction(self) -> Any:
-        return _Straight(self, "BEGIN IMMEDIATE")
+        return _Straight(self, "BEGIN IMMEDIATE") if self.straight else super().transaction()
 
     def reading(self) -> Any:
         return _Straight(self, "BEGIN")
@@ -402,10 +407,11 @@ def _named(sql: str, fetched: Fetched) -> list[Any]:
     return [tuple.__new__(row, values) for values in fetched.rows]
 
 
-def _open_store() -> SimulatedSQLite:
+def _open_store(*, straight: bool) -> SimulatedSQLite:
     """Its connections go to the server that `store.server` names, in the name of the process that asks."""
     made = driver.open(make_url("sqlite:////simulated"), LoopClock())
     store = SimulatedSQLite(made.url, made._engine, made.clock)
+    store.straight = straight
 
     # What the driver does at this point takes SQLAlchemy as long as a statement.
     made._engine.sync_engine.dispatch.begin.clear()

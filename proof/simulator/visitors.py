@@ -4,7 +4,7 @@ and a program with its own consumer, which uses the in-process bus and the inbox
 import asyncio
 from collections.abc import Awaitable, Callable
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from sqlalchemy import text
@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from postroad.brokers.base import Flow
 from postroad.codec.upcast import Upcasters
+from postroad.commands import Executor
 from postroad.errors import BusinessError, PoisonError, PostroadError
 from postroad.events import event
 from postroad.handlers import Bus, Registry
@@ -23,12 +24,15 @@ from postroad.operations import outbox_page, parked_ids, retry_events, skip_even
 from postroad.stores.base import Store
 from postroad.stores.tables import DEFAULT_OUTBOX
 from postroad.subscriber import Subscriber, SubscriberOptions
+from postroad.telemetry.canary import TYPE as CANARY
 from proof.simulator.process import Process
 from proof.simulator.time import BEGINNING
 from proof.simulator.workload import Made, failing, note
 
 if TYPE_CHECKING:
     from proof.simulator.world import World
+
+H = TypeVar("H", Inbox, Executor)
 
 LETTERS, MANY_LETTERS = 6, 16
 """That the program hands to its bus."""
@@ -98,7 +102,8 @@ class Stranger:
             msgspec.structs.replace(_message("sim.aside.made", number, b"{}"), id="not an id"),
         ]
         self.asides = [*self.asides[-2:], aside]
-        return [aside, poison[number % 6], poison[(number * 5 + 1) % 6]]
+        canary = [_message(CANARY, number, b"{}")] * (number % 3 == 0)
+        return [aside, poison[number % 6], poison[(number * 5 + 1) % 6], *canary]
 
 
 def _message(type: str, number: int, payload: bytes, **values: Any) -> Message:
@@ -268,10 +273,10 @@ class Visitor:
             await session.commit()
 
 
-def without_thread(inbox: Inbox) -> Inbox:
+def without_thread(holder: H) -> H:
     """Leases are not renewed while a handler runs: there is one thread here. More of them are lost, then."""
-    inbox._keeper._needed = False
-    return inbox
+    holder._keeper._needed = False
+    return holder
 
 
 async def tidy(store: Store) -> None:

@@ -30,7 +30,7 @@ TABLES = (
 _BOOK = text("INSERT INTO booking VALUES (:id, :name, :account)")
 _NOTE = text("INSERT INTO effect (consumer_group, event_id, account, version) VALUES (:group, :id, :account, :v)")
 ACCOUNTS = ("ada", "bob", "cy")
-TRANSACTIONS, MANY_TRANSACTIONS = 3, 6
+TRANSACTIONS, FEW_TRANSACTIONS, MANY_TRANSACTIONS = 3, 2, 6
 
 
 @event("sim.booking.made", topic="sim.booking.events", aggregate="account", key="account")
@@ -55,7 +55,8 @@ class Writer:
 
     def __init__(self, world: "World", random: Random) -> None:
         self._world, self._random = world, random
-        self._transactions = TRANSACTIONS if world.coverage is None else MANY_TRANSACTIONS
+        few = FEW_TRANSACTIONS if world.tills else TRANSACTIONS
+        self._transactions = few if world.coverage is None else MANY_TRANSACTIONS
         self._done = 0
         """Transactions that are over, one way or the other; the next life goes on from here."""
 
@@ -149,6 +150,7 @@ def handlers(world: "World") -> Registry:
     async def picky(event: Made, session: AsyncSession, message: Message) -> None:
         async with failing(world, "picky handles"):
             await note(session, "picky", message)
+            await world.join_a_command(session, message)
             if event.unwelcome:
                 raise BusinessError("no, thank you")
 

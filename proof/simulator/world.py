@@ -10,25 +10,30 @@ from random import Random
 from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from postroad.brokers.base import Subscription, Topology
 from postroad.codec.upcast import Upcasters
 from postroad.errors import PostroadError
 from postroad.handlers import Bus
 from postroad.inbox import Inbox, RetryScheduler
+from postroad.message import Message
 from postroad.outbox import Outbox
+from postroad.projections import Caretaker
 from postroad.relay import Pruner, Relay, RelayOptions
 from postroad.retry import Backoff
 from postroad.stores.base import Store
 from postroad.stores.tables import DEFAULT_OUTBOX
 from postroad.subscriber import Subscriber, SubscriberOptions
+from proof.simulator import books
 from proof.simulator.broker import Post
 from proof.simulator.coverage import Coverage
 from proof.simulator.database import Database
 from proof.simulator.faults import DIRECTED, RABBIT_WORLD, WORLD, Fates
 from proof.simulator.ledger import violations
-from proof.simulator.process import Process, adopt
+from proof.simulator.process import Process, adopt, current
 from proof.simulator.rabbitmq import RabbitPost
+from proof.simulator.tills import Desk, Tills
 from proof.simulator.time import LoopClock, VirtualLoop, pass_time
 from proof.simulator.visitors import Stranger, Visitor, also_handle, tidy, without_thread
 from proof.simulator.workload import Writer, handlers
@@ -40,6 +45,8 @@ _BUSY = 16
 """Every so many seeds there is more going on."""
 _BROKERS = 3
 """Of so many seeds, one runs on RabbitMQ, the others on the embedded broker."""
+_COMMANDS, _REBUILDS = 8, 3
+"""In one of so many seeds there are commands and a read model; in one of so many of those, it is rebuilt."""
 _TAKEN_OVER = "UPDATE postroad_inbox SET epoch = epoch + 1 WHERE status = 0 AND locked_by IS NOT NULL RETURNING epoch"
 _LONGEST_STORM = 600.0
 _LONG_LOOK = 30.0
@@ -53,6 +60,10 @@ TOPOLOGY = Topology(
         Subscription("sim.booking.events.picky", "sim.booking.events", ack_deadline=ACK_DEADLINE),
         Subscription("sim.note.events.reader", "sim.note.events", ack_deadline=ACK_DEADLINE),
     ),
+)
+TILLS = Topology(
+    (*TOPOLOGY.topics, "sim.till.events"),
+    (*TOPOLOGY.subscriptions, Subscription("sim.till.events.view", "sim.till.events", ack_deadline=ACK_DEADLINE)),
 )
 
 
@@ -96,8 +107,14 @@ class World:
         self._database = database
         self._server = database.serve(self)
         self.writer_store = database.stores[2]
-        self.writer = Writer(self, Random(seed + 2))
         self.registry = handlers(self)
+        self.lease = LEASE
+        commanded = coverage is None and seed % _COMMANDS == 1
+        self.tills = Tills(self, self.registry) if commanded else None
+        self._rebuilds = commanded and seed // _COMMANDS % _REBUILDS == 0
+        self._desks: dict[Process, Desk] = {}
+        self._topology = TILLS if commanded else TOPOLOGY
+        self.writer = Writer(self, Random(seed + 2))
         self.stranger, self.visitor = Stranger(self), Visitor(self, Random(seed + 3))
         if self.busy:
             also_handle(self, self.registry)
@@ -164,11 +181,13 @@ class World:
 
     async def _run(self, outcome: Outcome) -> None:
         self.post = RabbitPost(self) if self.on_rabbitmq else Post(self)
-        await self.post.prepare(TOPOLOGY)
+        await self.post.prepare(self._topology)
         slots = [asyncio.create_task(self._keep_up(name, index)) for index, name in enumerate(("north", "south"))]
         slots.append(asyncio.create_task(self._keep_writing()))
         if self.coverage is None:
             await self._until_something_is_written()
+        if self._rebuilds:
+            slots.append(asyncio.create_task(self._keep_rebuilding()))
         if self.busy:
             slots.append(asyncio.create_task(self._keep_visiting()))
             slots.append(asyncio.create_task(self.stranger.run()))
@@ -187,6 +206,10 @@ class World:
         outcome.events = self._database.ask("SELECT count(*) FROM booking")[0][0]
         outcome.sent = len(self.post.taken)
         outcome.violations += [*self.fallen, *violations(self._database.ask, self.post.taken, self.visitor.handed)]
+        if self.tills is not None:
+            outcome.violations += books.violations(
+                self._database.ask, self.post.taken, self.tills.tickets, self.tills.acknowledged
+            )
 
     async def _until_something_is_written(self) -> None:
         """Before, most faults would hit processes that have nothing to do."""
@@ -224,6 +247,10 @@ class World:
     async def _unfinished(self) -> str:
         if not self.writer.finished:
             return "something to write"
+        if self.tills is not None and (left := self.tills.unfinished(self._database.ask)):
+            return left
+        if self._rebuilds and self.tills is not None and not self.tills.rebuilt:
+            return "a table to rebuild"
         unsent = self._database.ask("SELECT count(*) FROM postroad_outbox WHERE state NOT IN ('SENT', 'SKIPPED')")[0][0]
         if unsent:
             return f"{unsent} unsent events"
@@ -235,7 +262,7 @@ class World:
         )[0][0]
         if waiting:
             return f"{waiting} records that nobody but the scheduler will try again"
-        for subscription in TOPOLOGY.subscriptions:
+        for subscription in self._topology.subscriptions:
             if messages := await self.post.left(subscription.name):
                 return f"{messages} messages in {subscription.name}"
         return ""
@@ -263,6 +290,26 @@ class World:
             process = self._born("visitor")
             work = process.spawn(self.visitor.run(process, store))
             await self._until_death(process, store, work)
+
+    async def _keep_rebuilding(self) -> None:
+        assert self.tills is not None
+        store = self._database.stores[4]
+        while True:
+            process = self._born("builder")
+            work = process.spawn(self.tills.rebuild(self._desk(process, store, Outbox(store, "sim"))))
+            if not await self._until_death(process, store, work):
+                return
+
+    def _desk(self, process: Process, store: Store, outbox: Outbox) -> Desk:
+        assert self.tills is not None
+        self._desks[process] = Desk(self, self.tills, process, store, outbox)
+        return self._desks[process]
+
+    async def join_a_command(self, session: AsyncSession, message: Message) -> None:
+        if self.tills is not None:
+            process = current.get()
+            assert process is not None
+            await self._desks[process].join(session, message)
 
     def _born(self, name: str) -> Process:
         self._lives[name] += 1
@@ -313,14 +360,18 @@ class World:
         options = SubscriberOptions(
             ack_deadline=ACK_DEADLINE, lock_ttl=LEASE, backoff=Backoff(attempts=9, base=0.2), grace=3.0
         )
+        desk = self._desk(process, store, outbox) if self.tills else None
         stop = asyncio.Event()
         self._stops = [*(other for other in self._stops if not other.is_set()), stop]
         parts = [relay.run(stop)]
         for group in registry.groups:
             subscriber = Subscriber(
-                line, inbox, registry, upcasters, group, options=options, clock=process.clock, randomness=chance
-            )
+                line, inbox, registry, upcasters, group,
+                options=options, clock=process.clock, randomness=chance, road=desk,
+            )  # fmt: skip
             parts.append(subscriber.run(stop))
+        if self.tills is not None and desk is not None:
+            parts += [desk.worker.run(stop), self.tills.ask(process.name.partition(".")[0], desk, stop)]
         scheduler = RetryScheduler(inbox, Bus(inbox, registry, upcasters))
         keeping = process.spawn(self._housekeeping(process, store, scheduler))
         await asyncio.gather(*(process.spawn(part) for part in parts))
@@ -333,6 +384,8 @@ class World:
             try:
                 await scheduler.run_once()
                 await pruner.run_once()
+                if self._rebuilds:
+                    await Caretaker(store).run_once()
                 await tidy(store)
             except (PostroadError, SQLAlchemyError):
                 pass

@@ -44,14 +44,22 @@ create() {
 
 # Topics come into being by themselves here, as they do on a server nobody has configured: the tests must see that
 # the adapter does not let them. Groups form at once and may have short sessions, so that tests wait less.
+#
+# A client leaves the address that it was given for the one that Kafka tells. So whoever stands between names a door for
+# each of them in KAFKA_DOORS, as own-port:port-to-tell.
 settings() {
+  local door doors='' told='' plain=''
+  for door in ${KAFKA_DOORS:-}; do
+    doors+=",DOOR${door%:*}://127.0.0.1:${door%:*}" told+=",DOOR${door%:*}://127.0.0.1:${door#*:}"
+    plain+=",DOOR${door%:*}:PLAINTEXT"
+  done
   cat >"$data/server.properties" <<-PROPERTIES
 		process.roles=broker,controller
 		node.id=1
 		controller.quorum.voters=1@127.0.0.1:$((port + 100))
-		listeners=PLAINTEXT://127.0.0.1:$port,CONTROLLER://127.0.0.1:$((port + 100))
-		advertised.listeners=PLAINTEXT://127.0.0.1:$port
-		listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+		listeners=PLAINTEXT://127.0.0.1:$port,CONTROLLER://127.0.0.1:$((port + 100))$doors
+		advertised.listeners=PLAINTEXT://127.0.0.1:$port$told
+		listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT$plain
 		controller.listener.names=CONTROLLER
 		inter.broker.listener.name=PLAINTEXT
 		log.dirs=$data/logs

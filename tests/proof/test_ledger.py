@@ -48,7 +48,9 @@ def test_an_effect_without_a_payment_is_a_phantom() -> None:
 def test_a_payment_that_was_rolled_back_for_certain_and_is_there_is_a_phantom() -> None:
     rolled_back = Payment("p9", "t3", "c")
     effects = [*EFFECTS, Effect("alpha", "p9", "c", 1), Effect("beta", "p9", "c", 1)]
-    assert replace(SOUND, payments=[*PAYMENTS, rolled_back], effects=effects).books() == Books(phantom=1)
+    appearances = [*APPEARANCES, Appearance("e-p9", "c", 1)]
+    found = replace(SOUND, payments=[*PAYMENTS, rolled_back], effects=effects, appearances=appearances).books()
+    assert found == Books(phantom=1)
 
 
 @pytest.mark.parametrize("again", EFFECTS)
@@ -75,3 +77,17 @@ def test_a_second_appearance_is_a_duplicate_and_not_out_of_order() -> None:
     found = replace(SOUND, appearances=[*APPEARANCES, APPEARANCES[0]])
     assert found.books() == Books()
     assert found.wire_duplicates == 1
+
+
+def test_a_payment_that_never_appeared_is_missing_on_the_wire() -> None:
+    found = replace(SOUND, appearances=[*APPEARANCES[1:], APPEARANCES[1]]).books()
+    assert found == Books(wire_missing=1)
+
+
+def test_where_order_is_promised_for_a_time_only_what_came_later_is_counted_apart() -> None:
+    effects = [EFFECTS[1], EFFECTS[0], EFFECTS[2], EFFECTS[4], EFFECTS[3], EFFECTS[5]]
+    found = replace(SOUND, effects=effects, in_order=3)
+    assert found.books() == Books(out_of_order=1)
+    assert found.out_of_order_unpromised == 1
+    assert replace(found, in_order=1).books() == Books()
+    assert SOUND.out_of_order_unpromised is None

@@ -1,12 +1,27 @@
 """The proxy cuts where it says it cuts: a fault that misses its aim proves nothing."""
 
 import asyncio
+import struct
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 import pytest
 
-from proof.chaos.proxy import ACKNOWLEDGED, COMMIT, MARK, CutAfter, CutAt, Proxy, Side, Trap
+from postroad.brokers.pubsub.line import raw
+from proof.chaos.proxy import (
+    ACKNOWLEDGE,
+    ACKNOWLEDGED,
+    COMMIT,
+    COMMIT_OFFSETS,
+    MARK,
+    PRODUCE,
+    PUBLISHED,
+    CutAfter,
+    CutAt,
+    Proxy,
+    Side,
+    Trap,
+)
 
 
 @dataclass
@@ -170,6 +185,29 @@ async def test_an_acknowledgement_of_the_client_is_not_taken_for_a_confirm(proxy
         await client.until_cut(ACK)
         assert await sprung
     assert ACK not in echo.received
+
+
+@pytest.mark.parametrize(("kind", "version"), [(0, 7), (1, 11), (3, 12), (8, 7), (12, 3), (22, 4)])
+def test_a_request_to_kafka_is_known_by_its_kind(kind: int, version: int) -> None:
+    request = struct.pack(">ihhih", 40, kind, version, 8, 8) + b"postroad" + bytes(22)
+    assert bool(PRODUCE.search(request)) == (kind == 0)
+    assert bool(COMMIT_OFFSETS.search(request)) == (kind == 8)
+
+
+def test_an_acknowledgement_to_pubsub_is_not_taken_for_an_extended_lease() -> None:
+    subscription = "projects/p/subscriptions/bank.account.events.alpha"
+    acknowledged = raw("AcknowledgeRequest")(subscription=subscription, ack_ids=["one", "two"])
+    extended = raw("ModifyAckDeadlineRequest")(subscription=subscription, ack_ids=["one"], ack_deadline_seconds=10)
+    opened = raw("StreamingPullRequest")(subscription=subscription, stream_ack_deadline_seconds=10)
+    assert ACKNOWLEDGE.search(acknowledged.SerializeToString())
+    assert not ACKNOWLEDGE.search(extended.SerializeToString())
+    assert not ACKNOWLEDGE.search(opened.SerializeToString())
+
+
+@pytest.mark.parametrize("ids", [["7"], ["12", "13"], [str(number) for number in range(1_000)]])
+def test_pubsub_tells_a_relay_the_ids_of_what_it_took(ids: list[str]) -> None:
+    answer = raw("PublishResponse")(message_ids=ids).SerializeToString()
+    assert PUBLISHED.search(struct.pack(">xI", len(answer)) + answer)
 
 
 async def test_a_server_that_leaves_ends_every_connection_until_it_comes_back(proxy: Proxy) -> None:

@@ -13,7 +13,12 @@ import pytest
 
 from postroad.brokers.base import Confirmed, Outcome
 from postroad.brokers.rabbitmq.confirms import Confirms
+from postroad.commands import CommandBox, Executor
+from postroad.commands.box import Held
+from postroad.eventstore import EventStore
 from postroad.inbox import Inbox
+from postroad.inbox.transaction import handling
+from postroad.projections import state
 from postroad.relay.breaker import Breaker
 from postroad.relay.carrier import Carrier
 from postroad.subscriber.handling import Handling
@@ -57,12 +62,14 @@ def test_on_postgresql_too_the_same_seed_is_the_same_story() -> None:
     assert first.stdout == second.stdout
 
 
-@pytest.mark.parametrize("seed", [7, 8], ids=["embedded broker", "RabbitMQ"])
+@pytest.mark.parametrize("seed", [7, 8, 25], ids=["embedded broker", "RabbitMQ", "commands and a rebuild"])
 def test_the_same_seed_is_the_same_story_byte_for_byte(seed: int) -> None:
     first, second = (run("--seed", seed, "--trace") for _ in range(2))
     assert first.returncode == 0
     assert first.stdout.count("\n") > 300
     assert ("publish sim.booking.events" in first.stdout) == (seed == 8)
+    assert ("command_complete" in first.stdout) == (seed == 25)
+    assert ("projection_begin" in first.stdout) == (seed == 25)
     assert first.stdout == second.stdout
     assert run("--seed", seed + 3, "--trace").stdout != first.stdout
 
@@ -83,8 +90,8 @@ def one(monkeypatch: pytest.MonkeyPatch) -> Iterator[Simulator]:
         yield one
 
 
-def first_violation(one: Simulator, kind: str, seeds: int = 80) -> Any:
-    outcomes = (one.run(seed) for seed in range(seeds))
+def first_violation(one: Simulator, kind: str, seeds: range = range(80)) -> Any:
+    outcomes = (one.run(seed) for seed in seeds)
     return next((outcome for outcome in outcomes if any(told.startswith(kind) for told in outcome.violations)), None)
 
 
@@ -128,6 +135,71 @@ def test_a_planted_bug_is_found(
 ) -> None:
     monkeypatch.setattr(owner, name, bug)
     assert first_violation(one, expected) is not None
+
+
+class NotYet:
+    """A box that leaves completing to somebody else."""
+
+    def __init__(self, box: CommandBox) -> None:
+        self.box = box
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.box, name)
+
+    async def complete(self, connection: object, held: Held) -> None:
+        return None
+
+
+async def complete_afterwards(self: Executor, held: Held) -> Any:
+    """In a transaction apart from the events."""
+    box, self.box = self.box, NotYet(self.box)  # type: ignore[assignment]
+    try:
+        async with handling(box.store) as (session, _):
+            done = await self._work(session, held)
+    finally:
+        self.box = box
+    async with box.store.transaction() as connection:
+        await box.complete(connection, held)
+    return done
+
+
+open_as_it_is, append_as_it_is = CommandBox.open, EventStore.append
+
+
+async def open_what_is_done(self: CommandBox, connection: Any, message: Any) -> Any:
+    found = await open_as_it_is(self, connection, message)
+    return found if isinstance(found, Held) else await self.take(found, connection)
+
+
+async def take_silence_for_success(self: Executor, held: Held) -> bool:
+    return True
+
+
+async def append_upon_anything(self: EventStore, target: Any, events: Any, expected: object = None) -> Any:
+    return await append_as_it_is(self, target, events)
+
+
+async def note_nothing(*_: object) -> None:
+    return None
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("owner", "name", "bug", "expected"),
+    [
+        (Executor, "_once", complete_afterwards, "doubled"),
+        (CommandBox, "open", open_what_is_done, "doubled"),
+        (Executor, "_is_completed", take_silence_for_success, "lost"),
+        (EventStore, "append", append_upon_anything, "out of order"),
+        (state, "note", note_nothing, "refused"),
+    ],
+    ids=["completed apart", "the box is ignored", "silence is success", "stale state", "no journal"],
+)
+def test_a_bug_planted_in_commands_or_read_models_is_found(
+    monkeypatch: pytest.MonkeyPatch, one: Simulator, owner: Any, name: str, bug: Any, expected: str
+) -> None:
+    monkeypatch.setattr(owner, name, bug)
+    assert first_violation(one, expected, range(1, 800, 8)) is not None
 
 
 @pytest.mark.filterwarnings("ignore")
