@@ -23,6 +23,8 @@ from tests.support.rabbitmq import fresh_vhost
 from tests.support.requirements import Labels, Recorder
 
 PROOFS: Final = "tests/proof/"
+ALONE: Final = (f"{PROOFS}test_chaos.py", f"{PROOFS}test_simulator.py::test_no_seed_breaks_a_promise")
+"""Want the machine for themselves: they use all of it, or judge by leases of a second."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -33,20 +35,23 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that want the machine for themselves come last."""
-    items.sort(key=lambda item: item.nodeid.startswith(PROOFS))
+    """The long ones first, so that nobody waits for them at the end; those that want to be alone last."""
+    items.sort(key=lambda item: (item.nodeid.startswith(ALONE), not item.nodeid.startswith(PROOFS)))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Spread over processes, but the proofs in one, one after the other, when the rest is nearly done."""
+    """Each test by itself over the processes, a file of proofs in one, and what wants to be alone one after the other,
+    when the rest is nearly done."""
     from xdist.scheduler import LoadScopeScheduling
 
-    class ProofsTogether(LoadScopeScheduling):
+    class ByKind(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return PROOFS if nodeid.startswith(PROOFS) else nodeid
+            if nodeid.startswith(ALONE):
+                return "alone"
+            return nodeid.partition("::")[0] if nodeid.startswith(PROOFS) else nodeid
 
-    return ProofsTogether(config, log)
+    return ByKind(config, log)
 
 
 @pytest.fixture(scope="session")

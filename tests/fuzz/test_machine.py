@@ -31,7 +31,7 @@ from tests.fuzz.conftest import bounded
 from tests.fuzz.oracle import ATTEMPTS, LEASE, LONG, RETENTION, SHORT, WAIT, Conflict, Fate, Oracle
 from tests.fuzz.world import Carrier, World
 
-EXAMPLES, STEPS = 30, 30
+EXAMPLES, STEPS = 20, 30
 GROUPS = ("INVENTORY", "MAIL")
 ERRORS = {"transient": ValueError, "business": BusinessError, "poison": PoisonError}
 OPTIONS = ConsumeOptions(lock_ttl=LEASE, max_retry=ATTEMPTS - 1, base_backoff=WAIT, max_backoff=WAIT)
