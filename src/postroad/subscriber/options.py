@@ -13,7 +13,7 @@ class SubscriberOptions:
     """How many handlers run at once, each for another key."""
     flow: Flow = field(default_factory=Flow)
     ack_deadline: float | None = None
-    """Seconds after which the messages of a dead worker go to another; extended while it lives. None: the broker's own."""
+    """Seconds after which a dead worker's messages go to another; extended while it lives. None: the broker's own."""
     backoff: Backoff = CONSUMER
     lock_ttl: float = 30.0
     """The lease of a repeated attempt; it is renewed while the handler runs."""
