@@ -359,7 +359,7 @@ class Postroad:
     def topology(self) -> Topology:
         """Every topic that this service writes or reads, every subscription it reads them through."""
         subscriptions = tuple(
-            Subscription(f"{topic}.{group}", topic, ack_deadline=self._options_of(group).ack_deadline)
+            Subscription(f"{topic}.{group}", topic, ack_deadline=self._deadline_of(group))
             for group in self.groups
             for topic in self.registry.topics(group)
         )
@@ -459,6 +459,9 @@ class Postroad:
 
     def _options_of(self, group: str) -> SubscriberOptions:
         return self.group_options.get(group, self.subscriber_options)
+
+    def _deadline_of(self, group: str) -> float:
+        return self._options_of(group).ack_deadline or self.broker.features.ack_deadline
 
     def _check_retention(self, outbox: float, inbox: float) -> None:
         # A message can come again for as long as the outbox or the broker keeps it; the inbox must still know it.

@@ -352,6 +352,25 @@ async def test_status_goes_on_where_the_broker_cannot_count(office: Office, monk
     assert (found.broker_trouble, found.groups[0].backlog, found.groups[0].dead_letters) == ("", None, 0)
 
 
+async def test_status_tells_of_the_dead_letters_although_counting_takes_too_long(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    road = office.road
+    office.closed = True
+    await office.post("a")
+    async with road.running():
+        await until_dead(road, 1)
+
+    async def depth(_: str) -> None:
+        raise TimeoutError  # as when the time for all is over
+
+    monkeypatch.setattr(road.broker, "depth", depth)
+    found = await operations.status(road.store, road.outboxes, road.broker)
+    assert "did not answer" in found.broker_trouble
+    assert len(found.dead_letters) == 1
+    assert (found.groups[0].backlog, found.groups[0].dead_letters) == (None, 1)
+
+
 async def test_status_goes_on_without_the_broker(office: Office, tmp_path: Path) -> None:
     from postroad.brokers import connect_broker
 

@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from postroad import Backoff, Postroad, RelayOptions, SubscriberOptions
 from postroad.brokers.base import Refused
-from postroad.errors import BusinessError, PoisonError
+from postroad.errors import BusinessError, PoisonError, UnsupportedByBroker
 from postroad.telemetry import Meter
 from postroad.telemetry.telemetry import Telemetry
 from postroad.testing import FaultyBroker, FaultyStore
@@ -200,6 +200,25 @@ async def test_what_cannot_be_read_has_no_value_and_the_rest_is_served(small: Sc
     assert told("outbox_pending_count") is None
     assert told("subscription_num_undelivered_messages") is None
     assert told("outbox_publish_success_total") == 1
+
+
+@pytest.mark.spec("P16")
+async def test_a_broker_that_cannot_count_is_not_down(small: Scales, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pub/Sub in the cloud tells no depth. Its dead letters are counted all the same."""
+
+    async def depth(_: str) -> None:
+        raise UnsupportedByBroker("faraway", "depth")
+
+    road = small.road
+    async with road.running():
+        await weigh(road, Weighed("7", 13))
+        await road.drain()
+        monkeypatch.setattr(road.broker, "depth", depth)
+        told = await fresh(small.telemetry)
+        monkeypatch.undo()
+    assert told("postroad_broker_up") == 1
+    assert told("subscription_num_undelivered_messages") is None
+    assert told("dlq_message_count", topic=TOPIC) == 1
 
 
 async def test_an_outage_of_the_broker_shows_in_the_breaker(small: Scales) -> None:

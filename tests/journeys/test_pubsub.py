@@ -28,9 +28,9 @@ from pathlib import Path
 import msgspec
 from sqlalchemy import text
 
-from postroad import Postroad, event
+from postroad import Postroad, SubscriberOptions, event
 
-road = Postroad(source="parcels")
+road = Postroad(source="parcels", subscriber=SubscriberOptions(ack_deadline=10))
 
 
 @event("parcel.moved", topic="journey.depot.events", aggregate="parcel", key="parcel")

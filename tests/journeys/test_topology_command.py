@@ -31,6 +31,7 @@ def test_the_plan_is_shown_and_applied_and_then_there_is_nothing_left(shell: She
     assert done["applied"] is True
     # The topic may be there already: others use that name on the same server.
     assert {change["kind"] for change in done["changes"]} - {"topic"} == {"subscription"}
+    assert "is up to date" in shell("topology plan shop:road")
     assert "is up to date" in shell("topology apply shop:road")
 
 

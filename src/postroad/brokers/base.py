@@ -29,6 +29,8 @@ class Features:
     keeps_place: float = math.inf
     """Seconds: what is given back for less returns before the later ones of its key, even if its worker dies meanwhile.
     A longer wait may lose its place then, unless a record holds the key back."""
+    ack_deadline: float = 60.0
+    """Seconds; of a subscription whose group asks for no other."""
 
 
 @dataclass(frozen=True, slots=True)

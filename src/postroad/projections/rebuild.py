@@ -111,7 +111,8 @@ class Rebuild:
         begun = clock.monotonic()
         async with aclosing(self._source.read()) as events:
             async for message in events:
-                step.append(message)
+                if message is not None:
+                    step.append(message)
                 if len(step) >= _BATCH or clock.monotonic() - begun > _LONGEST_STEP:
                     yield step
                     step, begun = [], clock.monotonic()

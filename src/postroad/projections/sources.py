@@ -2,11 +2,12 @@
 
 import logging
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 from uuid import uuid4
 
-from postroad.brokers.base import Broker, Flow, Replaying, Subscription, Topology
+from postroad.brokers.base import Broker, Delivery, Flow, Receiver, Replaying, Subscription, Topology
 from postroad.clock import Clock
 from postroad.errors import PoisonError, UnsupportedByBroker
 from postroad.message import Message
@@ -18,6 +19,11 @@ from postroad.stores.tables import OutboxTable
 _PAGE: Final = 500
 _SKEW: Final = timedelta(seconds=5)
 """By which the broker's clock may be ahead of ours."""
+_PATIENCE: Final = 1.0
+"""Seconds; then the broker is asked again whether there is more: what it counts may not be for us."""
+_SILENCE: Final = 60.0
+"""Seconds in which nothing has come that is older than the replay: where nobody counts, that is the end. If it was not,
+the rebuild lacks rows or versions that the table has, and replaces nothing."""
 _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _log = logging.getLogger("postroad")
 
@@ -25,13 +31,14 @@ _log = logging.getLogger("postroad")
 class Source(Protocol):
     """Everything that had happened when `read` was called, each aggregate's events in order; and then it ends.
 
-    What happens later may come too, or not. What comes that is not the projection's is passed over.
+    What happens later may come too, or not. What comes that is not the projection's is passed over. One that waits for
+    the next event gives None now and then: who is silent for long counts as dead.
     """
 
     async def size(self) -> int:
         """About how many events, for those who watch; 0 if nobody knows."""
 
-    def read(self) -> AsyncGenerator[Message, None]: ...
+    def read(self) -> AsyncGenerator[Message | None, None]: ...
 
 
 class OutboxSource:
@@ -92,35 +99,54 @@ class BrokerSource:
     async def size(self) -> int:
         """Sets the subscriptions back; the broker counts while it does."""
         await self._leave(self._prefix)
-        await self._broker.apply(Topology(tuple(s.topic for s in self._subscriptions), self._subscriptions))
-        return sum([await self._broker.seek(s.name, self._since) or 0 for s in self._subscriptions])
+        try:
+            await self._broker.apply(Topology(tuple(s.topic for s in self._subscriptions), self._subscriptions))
+            return sum([await self._broker.seek(s.name, self._since) or 0 for s in self._subscriptions])
+        except BaseException:
+            await self._leave()
+            raise
 
-    async def read(self) -> AsyncGenerator[Message, None]:
+    async def read(self) -> AsyncGenerator[Message | None, None]:
         await self.size()
         until = self._clock.now() + _SKEW
         try:
             for subscription in self._subscriptions:
-                async for message in self._replay(subscription, until):
-                    yield message
+                # Closed before its subscription goes.
+                async with aclosing(self._replay(subscription, until)) as messages:
+                    async for message in messages:
+                        yield message
         finally:
             await self._leave()
 
-    async def _replay(self, subscription: Subscription, until: datetime) -> AsyncGenerator[Message, None]:
-        receiver = await self._broker.subscribe(subscription.name, Flow())
+    async def _replay(self, subscription: Subscription, until: datetime) -> AsyncGenerator[Message | None, None]:
+        receiver, quiet = await self._broker.subscribe(subscription.name, Flow()), 0.0
         try:
-            while await self._is_more(subscription.name, until):
-                for delivery in await receiver.receive():
+            while await self._is_more(subscription.name, until, quiet):
+                asked = self._clock.monotonic()
+                deliveries = await self._some(receiver)
+                quiet += self._clock.monotonic() - asked
+                if not deliveries:
+                    yield None
+                for delivery in deliveries:
                     # At once: if this rebuild fails, the next one begins anew.
                     await delivery.ack()
-                    try:
-                        yield Message.from_wire(subscription.topic, delivery.attributes, delivery.data)
-                    except PoisonError as error:
-                        _log.warning("a message of %s is passed over: %s", subscription.topic, error)
+                    if message := _read(subscription.topic, delivery):
+                        quiet = 0.0 if message.occurred_at <= until else quiet
+                        yield message
         finally:
             await receiver.aclose()
 
-    async def _is_more(self, subscription: str, until: datetime) -> bool:
-        depth = await self._broker.depth(subscription)
+    async def _some(self, receiver: Receiver) -> Sequence[Delivery]:
+        try:
+            return await self._clock.wait_for(receiver.receive(), _PATIENCE)
+        except TimeoutError:
+            return ()
+
+    async def _is_more(self, subscription: str, until: datetime, quiet: float) -> bool:
+        try:
+            depth = await self._broker.depth(subscription)
+        except UnsupportedByBroker:
+            return quiet < _SILENCE
         return depth.messages > depth.delayed and (depth.oldest is None or depth.oldest <= until)
 
     async def _leave(self, prefix: str = "") -> None:
@@ -130,3 +156,11 @@ class BrokerSource:
         for there in await self._broker.subscriptions():
             if there.name in ours or there.name.startswith(old):
                 await self._broker.drop(there.name)
+
+
+def _read(topic: str, delivery: Delivery) -> Message | None:
+    try:
+        return Message.from_wire(topic, delivery.attributes, delivery.data)
+    except PoisonError as error:
+        _log.warning("a message of %s is passed over: %s", topic, error)
+        return None

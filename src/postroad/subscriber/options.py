@@ -12,8 +12,8 @@ class SubscriberOptions:
     concurrency: int = 8
     """How many handlers run at once, each for another key."""
     flow: Flow = field(default_factory=Flow)
-    ack_deadline: float = 10.0
-    """Seconds after which the messages of a dead worker go to another; extended while it lives."""
+    ack_deadline: float | None = None
+    """Seconds after which a dead worker's messages go to another; extended while it lives. None: the broker's own."""
     backoff: Backoff = CONSUMER
     lock_ttl: float = 30.0
     """The lease of a repeated attempt; it is renewed while the handler runs."""
@@ -23,7 +23,7 @@ class SubscriberOptions:
     def __post_init__(self) -> None:
         if self.concurrency < 1:
             raise ConfigurationError(f"Subscriber concurrency is {self.concurrency}. At least 1 is needed.")
-        if self.ack_deadline <= 0:
+        if self.ack_deadline is not None and self.ack_deadline <= 0:
             raise ConfigurationError(f"Subscriber ack_deadline is {self.ack_deadline}. It must be more than 0 seconds.")
         if self.lock_ttl <= 0 or self.grace < 0:
             raise ConfigurationError("Subscriber lock_ttl must be positive, grace must not be negative.")

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from postroad.brokers.base import Flow, Subscription
+from postroad import Postroad, operations
+from postroad.brokers.base import Flow, Subscription, Topology
 from postroad.brokers.pubsub.broker import PubSubBroker
 from postroad.errors import BrokerUnavailable
 from postroad.testing.post import Post
-from tests.support.pubsub import Outsider, connected, overheard
+from tests.support.pubsub import Gate, Outsider, connected, overheard
 
 
 async def bury(post: Post, *texts: str, reason: str = "no") -> None:
@@ -143,3 +144,23 @@ async def test_what_pubsub_itself_gives_up_is_listed_and_can_come_back(
     receiver = await broker.subscribe(crashing.name, Flow())
     (again,) = await post.take(receiver, 1)
     assert (again.data, again.key) == (b"a", "k")
+
+
+@pytest.mark.spec("P14")
+async def test_status_looks_at_several_topics_at_once(sqlite_url: str, pubsub_url: str, post: Post) -> None:
+    """In the cloud it takes two seconds to find nothing: one after the other would take longer than status waits."""
+    topics = [f"{post.topic}.{name}" for name in ("a", "b")]
+    async with Postroad("shop", sqlite_url, pubsub_url) as road:
+        await road.migrate()
+        broker: Any = road.broker
+        await broker.apply(Topology((), tuple(Subscription(f"{topic}.readers", topic) for topic in topics)))
+        gate = Gate(broker, "Subscriber/Pull")
+        asking = asyncio.create_task(operations.status(road.store, road.outboxes, broker))
+
+        async def met() -> bool:
+            return gate.waiting >= len(topics)
+
+        at_once = await post.eventually(met)
+        gate.open()
+        assert at_once
+        assert (await asking).broker_trouble == ""

@@ -2,8 +2,10 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
+from postroad import Postroad, SubscriberOptions, event
 from postroad.brokers.base import Schema, Subscription, Topology
 from postroad.brokers.pubsub.address import Address
 from postroad.brokers.pubsub.broker import PubSubBroker
@@ -14,6 +16,11 @@ from postroad.testing.post import Post
 from tests.support.pubsub import Outsider, connected
 
 DAY = 86_400
+
+
+@event("tide.turned", topic="sea.tide.events", aggregate="tide", key="port")
+class TideTurned(msgspec.Struct, frozen=True):
+    port: str
 
 
 @pytest.mark.spec("P3", "P14")
@@ -28,6 +35,20 @@ async def test_a_subscription_is_as_the_conventions_say(post: Post, visitor: Out
     assert not live.expiration_policy.ttl.seconds, "it is never deleted for being idle"
     monitor = await visitor.subscription(f"{post.topic}.dlq-monitor")
     assert monitor.topic.endswith(f"/{post.topic}.dlq")
+
+
+@pytest.mark.spec("P3")
+async def test_a_group_that_asks_for_nothing_gets_the_conventions_and_one_that_asks_gets_its_own(
+    pubsub_url: str, visitor: Outsider
+) -> None:
+    async with Postroad("tides", "sqlite://", pubsub_url) as road:
+        road.on(TideTurned, group="ports")(print)
+        await road.broker.apply(road.topology)
+        assert (await visitor.subscription("sea.tide.events.ports")).ack_deadline_seconds == 60
+        assert list(await road.broker.plan(road.topology)) == []
+        road.subscriber_options = SubscriberOptions(ack_deadline=20)
+        (change,) = await road.broker.plan(road.topology)
+        assert change.detail == "ack deadline: 60 s → 20 s"
 
 
 @pytest.mark.spec("P3")

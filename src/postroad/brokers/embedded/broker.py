@@ -34,6 +34,8 @@ class EmbeddedBroker:
         seek=True,
         attempts=True,
         max_message_bytes=publish.MAX_MESSAGE_BYTES,
+        # Workers share a machine with the file: what is silent for so long is dead, and not far away.
+        ack_deadline=10.0,
     )
 
     def __init__(self, path: Path | None, clock: Clock) -> None:

@@ -96,8 +96,12 @@ class PubSubBroker:
     async def subscriptions(self) -> Sequence[Subscription]:
         return await self._thread.run(self._structure.subscriptions)
 
+    async def drop(self, subscription: str) -> None:
+        await self._thread.run(self._structure.drop, subscription)
+
     async def depth(self, subscription: str) -> Depth:
-        await self._settled(subscription)
+        if self._address.emulator:
+            await self._settled(subscription)
         return await self._thread.run(self._replay.depth, subscription)
 
     async def seek(self, subscription: str, to: datetime | str) -> int | None:

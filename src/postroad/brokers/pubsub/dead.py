@@ -1,6 +1,7 @@
 """Dead letters: a topic for each topic, and a subscription to it in which they are kept and looked at."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -46,8 +47,8 @@ class Graveyard:
 
     def __init__(self, line: Line, publisher: Publisher, address: Address, clock: Clock) -> None:
         self._line, self._publisher, self._address, self._clock = line, publisher, address, clock
-        self._visiting = asyncio.Lock()
-        """What one visitor looks at is invisible to another."""
+        self._visiting: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        """By topic. What one visitor looks at is invisible to another."""
 
     async def bury(self, delivery: PubSubDelivery, reason: str) -> None:
         letter = with_notes(
@@ -109,7 +110,7 @@ class Graveyard:
     async def _visit(self, topic: str, deal_with: Callable[[list[_Grave]], Awaitable[T]]) -> T:
         """All of them, oldest first. What was not dealt with goes back at once."""
         graves: dict[str, _Grave] = {}
-        async with self._visiting:
+        async with self._visiting[topic]:
             try:
                 await self._fetch(topic, graves)
                 found = sorted(graves.values(), key=lambda grave: (grave.letter.died_at, grave.letter.id))

@@ -29,12 +29,15 @@ class Emulator:
     def __init__(self, line: Line) -> None:
         self._line = line
 
-    async def remember_beginning(self, subscription: str) -> None:
+    async def forget_beginning(self, subscription: str) -> None:
         try:
             await self._drop(_beginning(subscription))
         except Rejection as rejection:
-            if not missing(rejection):  # it is there only if a subscription of that name was deleted
+            if not missing(rejection):
                 raise
+
+    async def remember_beginning(self, subscription: str) -> None:
+        await self.forget_beginning(subscription)  # somebody else may have deleted a subscription of that name
         try:
             await self._take(subscription, _beginning(subscription))
         except Rejection as rejection:

@@ -50,10 +50,9 @@ class Replay:
             await self._line.ask("Subscriber/CreateSnapshot", request, raw("Snapshot"), about="name")
 
     async def depth(self, subscription: str) -> Depth:
-        live = await self._live(subscription)
-        if self._emulator:
-            return await self._emulator.depth(live)
-        raise UnsupportedByBroker("Pub/Sub", "depth", _NO_DEPTH)
+        if not self._emulator:
+            raise UnsupportedByBroker("Pub/Sub", "depth", _NO_DEPTH)
+        return await self._emulator.depth(await self._live(subscription))
 
     async def _to_snapshot(self, subscription: str, name: str) -> None:
         path = self._address.subscription(subscription)

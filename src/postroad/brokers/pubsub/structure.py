@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import grpc
+from google.protobuf.empty_pb2 import Empty
 from google.protobuf.field_mask_pb2 import FieldMask
 
 from postroad.brokers.base import Change, Schema, Subscription, Topology
@@ -97,6 +98,17 @@ class Structure:
             if self._emulator and step.method == "Subscriber/CreateSubscription":
                 await self._emulator.remember_beginning(step.request.name)
         return [step.change for step in steps]
+
+    async def drop(self, name: str) -> None:
+        path = self._address.subscription(name)
+        request = raw("DeleteSubscriptionRequest")(subscription=path)
+        try:
+            await self._line.ask("Subscriber/DeleteSubscription", request, Empty, about="subscription")
+        except Rejection as rejection:
+            if not missing(rejection):  # somebody else was faster
+                raise
+        if self._emulator:
+            await self._emulator.forget_beginning(path)
 
     async def find(self, name: str) -> Any | None:
         """The subscription as it is."""

@@ -221,7 +221,8 @@ class Run:
         with self.acting(""):
             if self.processes:
                 await database.end_leases(self.road.store)
-                self.wire.time.shift(self.road.subscriber_options.ack_deadline + 1)
+                longest = max((one.ack_deadline for one in self.road.topology.subscriptions), default=0.0)
+                self.wire.time.shift(longest + 1)
             self.processes = [Process(self) for _ in range(2 if self._at_once else 1)]
             for process in self.processes:
                 await process.start()

@@ -1,0 +1,67 @@
+"""The end of a replay, where the broker cannot count what is left: Pub/Sub in the cloud cannot."""
+
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import aclosing
+from datetime import timedelta
+from typing import TypeVar
+
+import pytest
+
+from postroad.brokers.base import Depth, Topology
+from postroad.brokers.embedded.broker import EmbeddedBroker
+from postroad.clock import SystemClock
+from postroad.errors import UnsupportedByBroker
+from postroad.projections import BrokerSource
+from tests.support.projections import HISTORY, NAME, TOPIC, VideoSaved, message
+
+T = TypeVar("T")
+
+pytestmark = pytest.mark.spec("F9")
+
+
+class Uncounted(EmbeddedBroker):
+    async def depth(self, subscription: str) -> Depth:
+        raise UnsupportedByBroker("Pub/Sub", "depth", "")
+
+
+class Impatient(SystemClock):
+    """Each wait takes a second at most, and passes for one whatever it took."""
+
+    waited = 0
+
+    def monotonic(self) -> float:
+        return float(self.waited)
+
+    async def wait_for(self, awaitable: Awaitable[T], timeout: float) -> T:
+        self.waited += 1
+        return await super().wait_for(awaitable, timeout / 50)
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[Uncounted]:
+    broker = Uncounted(None, SystemClock())
+    await broker.apply(Topology((TOPIC,)))
+    yield broker
+    await broker.aclose()
+
+
+async def test_it_ends_after_a_minute_of_silence_and_gives_signs_of_life_meanwhile(broker: Uncounted) -> None:
+    await broker.send(HISTORY)
+    clock = Impatient()
+    found = [one async for one in BrokerSource(broker, [TOPIC], NAME, clock=clock).read()]
+    assert {one.id for one in found if one} == {one.id for one in HISTORY}
+    assert found[-60:] == [None] * 60, "who rebuilds is told that the source lives"
+    assert await broker.subscriptions() == []
+
+
+async def test_events_that_happen_meanwhile_do_not_keep_it_from_ending(broker: Uncounted) -> None:
+    """Whenever one has been read there is another."""
+    await broker.send(HISTORY)
+    later = SystemClock().now() + timedelta(hours=1)
+    found = []
+    async with aclosing(BrokerSource(broker, [TOPIC], NAME, clock=Impatient()).read()) as source:
+        async for one in source:
+            found.append(one.id if one else None)
+            await broker.send([message(VideoSaved("live", "t"), len(found), occurred_at=later)])
+    assert {one.id for one in HISTORY} <= set(found)
+    assert len(found) > 60
