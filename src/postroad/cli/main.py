@@ -21,6 +21,7 @@ from postroad.cli.inbox import inbox
 from postroad.cli.names import names
 from postroad.cli.observing import alerts, healthcheck
 from postroad.cli.outbox import outbox
+from postroad.cli.pausing import drain, pause, resume
 from postroad.cli.projection import projection
 from postroad.cli.publish import publish
 from postroad.cli.running import dev, relay, run, worker
@@ -143,6 +144,9 @@ for command in (
     failures,
     commands,
     projection,
+    pause,
+    resume,
+    drain,
     audit,
     dashboard,
     run,

@@ -63,8 +63,8 @@ class Relay:
         self.name = name or f"{socket.gethostname()}:{os.getpid()}:{next(_serial)}"
         self._store, self._outbox = store, outbox
         self._clock = clock or SystemClock()
-        self.looked_at = self._clock.monotonic()
-        """When it last began to look; one that is stuck does so no more."""
+        self.looked_at = math.inf
+        """When it last began to look; one that is stuck does so no more. One that does not run is not stuck."""
         randomness = randomness or random.SystemRandom()
         self.leases = ShardLeases(
             store, outbox, name=self.name, ttl=self.options.lease, clock=self._clock, randomness=randomness
@@ -133,6 +133,7 @@ class Relay:
             await asyncio.gather(*tasks, return_exceptions=True)
             self._rounds.clear()
             self._probes.clear()
+            self.looked_at = math.inf
             await self._leave()
 
     async def run_once(self) -> int:
