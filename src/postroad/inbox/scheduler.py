@@ -24,10 +24,10 @@ class RetryScheduler:
     async def run_once(self, allowed: Callable[[str], bool] = lambda _: True) -> int:
         """One look at every group that has handlers here and is allowed to; how many records were tried."""
         tried = 0
-        for group in filter(allowed, self._bus.groups):
+        for group in self._bus.groups:
             for record in await self._inbox.due(group, _BATCH):
                 if not allowed(group):
-                    break  # paused since
+                    break  # paused, perhaps since the last one
                 await self._run(record)
                 tried += 1
         return tried

@@ -104,7 +104,13 @@ async def _resume(store: Store, kind: str, name: str, actor: str, reason: str) -
 
 
 async def _add(store: Store, connection: AsyncConnection, kind: str, name: str, actor: str, reason: str) -> None:
-    values: dict[str, Any] = {"kind": kind, "name": name, "actor": actor[:255], "reason": reason, "now": store.clock.now()}
+    values: dict[str, Any] = {
+        "kind": kind,
+        "name": name,
+        "actor": actor[:255],
+        "reason": reason,
+        "now": store.clock.now(),
+    }
     try:
         added = (await store.execute(connection, "pause_add", **values)).rowcount
     except IntegrityError as error:

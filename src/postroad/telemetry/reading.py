@@ -185,5 +185,5 @@ def stuck(runners: "Sequence[Runner]", now: float) -> list[str]:
     return [
         f"the relay of {relay.outbox} has not looked for {now - relay.looked_at:.0f} s"
         for relay in relays
-        if now - relay.looked_at > 3 * relay.options.publish_timeout
+        if relay.running and now - relay.looked_at > 3 * relay.options.publish_timeout
     ]
