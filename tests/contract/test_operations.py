@@ -136,7 +136,8 @@ async def test_the_newest_of_many_are_found_by_their_index(office: Office, state
 SENT_OFTEN = """
 INSERT INTO postroad_outbox (event_id, topic, event_type, aggregate_type, aggregate_id, version, payload, occurred_at,
                              ordering_key, shard, state, published_at)
-SELECT gen_random_uuid(), 't', 'parcel.sent', 'parcel', n, 1, decode(repeat('7b', 1000), 'hex'), now(), n, 1, 'SENT', now() - n * interval '1 second'
+SELECT gen_random_uuid(), 't', 'parcel.sent', 'parcel', n, 1, decode(repeat('7b', 1000), 'hex'), now(),
+       n, 1, 'SENT', now() - n * interval '1 second'
   FROM generate_series(1, 25000) n
 """
 

@@ -69,17 +69,6 @@ SELECT d.{delivery_event_id} AS event_id, {o}.{event_type} AS event_type, {o}.{t
  ORDER BY {o}.{version} DESC
  LIMIT :limit;
 
--- name: outbox_chain
-SELECT d.{delivery_event_id} AS event_id, {o}.{event_type} AS event_type, {o}.{topic} AS topic,
-       d.{ordering_key} AS ordering_key, {o}.{version} AS version, d.{state} AS state, d.{attempts} AS attempts,
-       d.{next_attempt_at} AS next_attempt_at, d.{last_error} AS last_error, {o}.{occurred_at} AS occurred_at,
-       d.{published_at} AS published_at, {o}.{aggregate_type} AS aggregate_type, {o}.{aggregate_id} AS aggregate_id,
-       {o}.{deliver_at} AS deliver_at, {o}.{causation_id} AS causation_id
-  FROM {delivery} d {join_facts}
- WHERE {o}.{correlation_id} = :correlation_id
- ORDER BY {o}.{occurred_at}, d.{delivery_event_id}
- LIMIT :limit;
-
 -- name: outbox_delayed
 -- Whatever its state: the broker may hold it already.
 SELECT d.{delivery_event_id} AS event_id, {o}.{event_type} AS event_type, {o}.{topic} AS topic,
