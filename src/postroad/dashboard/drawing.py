@@ -14,7 +14,7 @@ ROW: Final = 56
 INDENT: Final = 28
 _CARD: Final = 420
 _LANE: Final = 260
-_COLUMN: Final = 250
+_COLUMN: Final = 240
 _BOX: Final = 200
 _GAP: Final = 62
 
