@@ -423,13 +423,24 @@ def test_hostile_texts_stay_texts_everywhere(fair: Fair, serve: Serve, page: Pag
         async with fair.road.store.transaction() as connection:
             await record(fair.road.store, connection, actor=HOSTILE, action="x", subject=HOSTILE, detail=HOSTILE)
 
+    async def paused() -> None:
+        road = fair.road
+        await operations.pause_group(road.store, road.groups, "wrapping", actor=HOSTILE, reason=HOSTILE)
+        await operations.pause_outbox(road.store, road.outboxes, "postroad_outbox", actor=HOSTILE, reason=HOSTILE)
+        await fair.open_stalls(HOSTILE[:100])
+        await change(
+            fair, "UPDATE postroad_command_box SET status = 'FAILED', error_message = '<script>alert(4)</script>'"
+        )
+
     id = fair.run(poisoned())
     fair.run(audited())
+    fair.run(paused())
+    (command,) = fair.run(operations.command_page(fair.road.store))
     base = serve()
     (dead,) = fair.run(operations.dead_page(fair.road.broker, ["fair.basket.events"]))
     paths = [
         "", "/outbox", f"/outbox/{id}", f"/outbox/{id}/edit", "/failures", "/dead", f"/dead/{dead.topic}/{dead.id}",
-        "/groups", "/groups/wrapping", "/workers", "/topology", "/audit",
+        "/groups", "/groups/wrapping", "/workers", "/topology", "/audit", "/commands", f"/commands/{command.id}",
     ]  # fmt: skip
     for path in paths:
         page.goto(f"{base}{path}")

@@ -9,7 +9,7 @@ from uuid import UUID
 from sqlalchemy import FromClause, Select
 
 from postroad.app import Postroad
-from postroad.errors import BrokerError, OperationRefused
+from postroad.errors import BrokerError, ConfigurationError, OperationRefused
 from postroad.inbox import Record, Status
 from postroad.projections import BrokerSource, Differences, OutboxSource, Projection, Rebuild, Rebuilt, Source
 from postroad.projections.differences import compare
@@ -64,8 +64,8 @@ async def projections(road: Postroad) -> Sequence[ProjectionStatus]:
 async def _behind(road: Postroad, group: str) -> int | None:
     try:
         depths = [await road.broker.depth(f"{topic}.{group}") for topic in road.registry.topics(group)]
-    except BrokerError:
-        return None
+    except (BrokerError, ConfigurationError):
+        return None  # it does not answer, or has no such subscription yet
     return sum(depth.messages for depth in depths)
 
 
