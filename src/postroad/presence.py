@@ -4,6 +4,7 @@ import asyncio
 import os
 import random
 import socket
+from collections.abc import Awaitable
 from typing import Final
 
 from postroad.clock import Clock
@@ -17,8 +18,18 @@ _BEAT: Final = 5.0
 class Presence:
     def __init__(self, store: Store, group: str, *, clock: Clock, randomness: random.Random) -> None:
         self._store, self._group, self._clock = store, group, clock
-        self._id = new_id(clock.now(), randomness)
+        self.id = new_id(clock.now(), randomness)
         self._name = f"{socket.gethostname()}:{os.getpid()}"
+
+    async def during(self, work: Awaitable[None]) -> None:
+        """Present for as long as the work lasts."""
+        ended = asyncio.Event()
+        beating = asyncio.create_task(self.run(ended))
+        try:
+            await work
+        finally:
+            ended.set()
+            await beating
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until told to stop. A database in trouble only makes the worker look silent."""
@@ -36,12 +47,12 @@ class Presence:
     async def run_once(self) -> None:
         async with self._store.transaction() as connection:
             await self._store.execute(
-                connection, "worker_beat", id=self._id, kind="worker", name=self._name, detail=self._group
+                connection, "worker_beat", id=self.id, kind="worker", name=self._name, detail=self._group
             )
 
     async def _leave(self) -> None:
         try:
             async with self._store.transaction() as connection:
-                await self._store.execute(connection, "worker_gone", id=self._id)
+                await self._store.execute(connection, "worker_gone", id=self.id)
         except StoreError:
             pass

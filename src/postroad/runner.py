@@ -2,11 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from postroad.errors import StoreError
+from postroad.gates import GROUP, LOOK_EVERY, OUTBOX, WORKER, Gates, while_open
 from postroad.presence import Presence
 from postroad.retry import describe
 from postroad.stores import migrations
@@ -43,14 +45,24 @@ class Runner:
         self.relays, self.subscribers, self.commands = relays, subscribers, commands
         self._scheduler, self._pruners = scheduler, pruners
         self._stop = asyncio.Event()
+        self._present = {subscriber: self._presence(subscriber.group) for subscriber in subscribers}
+        self._commanding = self._presence("commands")
+        workers = [one.id for one in (*self._present.values(), self._commanding)]
+        self._gates = Gates(road.store, [*workers, *(relay.leases.token for relay in relays)])
 
     @property
     def stopping(self) -> bool:
         return self._stop.is_set()
 
+    @property
+    def drained(self) -> bool:
+        """Told by a person to take nothing more until the process is started anew."""
+        return self._gates.drained
+
     async def prepare(self) -> None:
         """Fails clearly now rather than obscurely later: the tables are there, the broker answers."""
         await migrations.require_current(self._road.store, self._road.outboxes)
+        await self._gates.look()
         await self._road.broker.apply(self._road.topology)
 
     @asynccontextmanager
@@ -81,17 +93,23 @@ class Runner:
             await stop.wait()
 
     def _work(self) -> list[Coroutine[Any, Any, None]]:
-        work = [relay.run(self._stop) for relay in self.relays]
-        work += [subscriber.run(self._stop) for subscriber in self.subscribers]
-        work += [self._presence(subscriber.group).run(self._stop) for subscriber in self.subscribers]
+        work = [self._while_open(OUTBOX, relay.outbox, relay.run) for relay in self.relays]
+        for subscriber, presence in self._present.items():
+            consume = partial(subscriber.run, hurry=self._stop)
+            work.append(presence.during(self._while_open(GROUP, subscriber.group, consume)))
         if self.commands is not None:
-            work += [self.commands.run(self._stop), self._presence("commands").run(self._stop)]
+            work.append(self._commanding.during(self._while_open(WORKER, "", self.commands.run)))
         if self._scheduler is not None:
             work.append(self._every(_RETRY_INTERVAL, self._retry))
-        work.append(self._every(_PRUNE_INTERVAL, self._prune))
+        work += [self._every(LOOK_EVERY, self._gates.look), self._every(_PRUNE_INTERVAL, self._prune)]
         if self._canary is not None and self._road.canary is not None:
             work.append(self._every(self._road.canary.every, self._canary.run_once))
         return work
+
+    def _while_open(
+        self, kind: str, name: str, work: Callable[[asyncio.Event], Awaitable[None]]
+    ) -> Coroutine[Any, Any, None]:
+        return while_open(self._gates.of(kind, name), self._stop, work)
 
     def _presence(self, group: str) -> Presence:
         road = self._road
@@ -111,7 +129,7 @@ class Runner:
 
     async def _retry(self) -> None:
         assert self._scheduler is not None
-        await self._scheduler.run_once()
+        await self._scheduler.run_once(lambda group: self._gates.of(GROUP, group).is_open)
 
     async def _prune(self) -> None:
         for pruner in self._pruners:

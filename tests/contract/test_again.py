@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import text
 
 from postroad import Backoff, PoisonError, Postroad, RelayOptions, SubscriberOptions, event, operations
-from postroad.dashboard.chain import chain_of
+from postroad.dashboard.drawing import INDENT, tree
 from postroad.errors import OperationRefused, WriteRefused
 from postroad.operations import Filter
 
@@ -183,9 +183,9 @@ async def test_a_chain_tells_causes_before_their_effects(port: Port) -> None:
     second = await operations.resend_event(port.road, first, '{"crate_id": "a"}', actor="ada")
     third = await operations.resend_event(port.road, id, '{"crate_id": "z"}', actor="ada")
     await port.ship("x", correlation_id="c-2")
-    links = await chain_of(port.road.store, port.road.outboxes, "c-1")
-    assert [(link.event.id, link.depth, link.cause) for link in links] == [
-        (id, 0, None), (first, 1, 0), (second, 2, 1), (third, 1, 0),
+    found = await operations.trace(port.road.store, port.road.outboxes, "c-1")
+    assert [(twig.step.id, twig.x // INDENT) for twig in tree(found.steps).twigs] == [
+        (str(id), 0), (str(first), 1), (str(second), 2), (str(third), 1),
     ]  # fmt: skip
 
 

@@ -21,11 +21,12 @@ TOKEN = "a-token-of-some-length"
 PAGES = (
     "/", "/tiles", "/outbox", "/outbox/retry", "/failures", "/dead", "/groups", "/groups/wrapping", "/workers",
     "/scheduled", "/chain", "/chain/c-1", "/aggregates/basket/a", "/topology", "/audit",
+    "/projections", "/commands", "/consistency", "/doctor",
 )  # fmt: skip
 QUESTIONS = (
     "/api/status", "/api/samples", "/api/outbox", "/api/outbox/count", "/api/dead-letters", "/api/failures",
     "/api/groups/wrapping", "/api/workers", "/api/chains/c-1", "/api/aggregates/basket/a", "/api/scheduled",
-    "/api/audit", "/api/openapi.json",
+    "/api/audit", "/api/openapi.json", "/api/projections", "/api/commands", "/api/consistency", "/api/doctor",
 )  # fmt: skip
 
 
@@ -139,6 +140,14 @@ ACTS = {
     "inbox.replay": ("otto", {"group": "wrapping", "id": "{id}"}),
     "dlq.retry": ("otto", {"topic": "fair.basket.events", "ids": ["9"]}),
     "dlq.retry_matching": ("otto", {}),
+    "group.pause": ("otto", {"group": "wrapping"}),
+    "group.resume": ("otto", {"group": "wrapping"}),
+    "outbox.pause": ("otto", {"outbox": "postroad_outbox"}),
+    "outbox.resume": ("otto", {"outbox": "postroad_outbox"}),
+    "worker.drain": ("otto", {"worker": "nobody:1"}),
+    "command.retry": ("otto", {"id": "{id}"}),
+    "consistency.check": ("otto", {}),
+    "doctor.examine": ("otto", {}),
     "outbox.skip": ("ada", {"id": "{id}", "reason": "no"}),
     "outbox.resend": ("ada", {"id": "{id}", "payload": "{}"}),
     "dlq.discard": ("ada", {"topic": "fair.basket.events", "ids": ["9"], "reason": "no"}),
@@ -315,6 +324,8 @@ async def test_the_document_describes_what_is_answered(shop: Fair) -> None:
         described = document["components"]["schemas"]["Status"]["properties"]
         assert set(described) == set((await local.get("/api/status")).json())
         assert f"/api/acts/{next(iter(ACTS))}" in document["paths"]
+        reports = [document["components"]["schemas"][name]["properties"] for name in ("Report", "DoctorReport")]
+        assert ["until" in reports[0], "database" in reports[1]] == [True, True]
     await closing(app)
 
 

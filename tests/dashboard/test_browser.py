@@ -1,5 +1,6 @@
 """What a person sees and does, in a real browser."""
 
+import random
 import re
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,7 @@ from starlette.requests import Request
 
 from postroad import operations
 from postroad.dashboard import Role, User
+from postroad.presence import Presence
 from tests.support.fair import Fair
 
 Serve = Callable[..., str]
@@ -253,6 +255,111 @@ def test_groups_workers_aggregates_and_topology_are_shown(fair: Fair, serve: Ser
     assert "alive" in seen[0]
 
 
+def test_a_group_and_an_outbox_are_paused_and_resumed(fair: Fair, serve: Serve, page: Page) -> None:
+    base = serve()
+    page.goto(f"{base}/groups/wrapping")
+    act(page, "Pause", "the paper is torn")
+    expect(page.get_by_role("status")).to_contain_text("wrapping takes no more within seconds")
+    row = page.locator("tbody tr", has_text="wrapping")
+    expect(row).to_contain_text("the paper is torn")
+    page.goto(base)
+    expect(page.locator("#tiles")).to_contain_text("wrapping is paused by")
+    page.goto(f"{base}/groups")
+    act(page, "Resume")
+    expect(page.get_by_role("status")).to_have_text("wrapping goes on where it stood")
+    page.goto(f"{base}/workers")
+    act(page, "Pause", "flood")
+    expect(page.locator(".state.paused")).to_have_count(1)
+    act(page, "Resume")
+    expect(page.locator(".state.sending")).to_have_count(1)
+    assert [action for action, _ in acts(fair)] == ["outbox.resume", "outbox.pause", "group.resume", "group.pause"]
+
+
+def test_a_worker_is_drained(fair: Fair, serve: Serve, page: Page) -> None:
+    presence = Presence(fair.road.store, "wrapping", clock=fair.road.clock, randomness=random.Random(1))
+    fair.run(presence.run_once())
+    page.goto(f"{serve()}/workers")
+    act(page, "Drain", "deploy")
+    expect(page.get_by_role("status")).to_contain_text("takes no more")
+    expect(page.locator(".state.draining")).to_have_count(1)
+    assert acts(fair) == [("worker.drain", "deploy")]
+
+
+def test_commands_are_listed_shown_and_tried_again(fair: Fair, serve: Serve, page: Page) -> None:
+    lucky, unlucky = fair.run(fair.open_stalls("north", "unlucky"))
+    fair.run(fair.deliver())
+    base = serve(mask=["secret_price"])
+    page.goto(f"{base}/commands")
+    expect(page.locator("tbody tr")).to_have_count(2)
+    page.get_by_label("Status").select_option("FAILED")
+    page.get_by_role("button", name="Search").click()
+    expect(page.locator("tbody tr")).to_have_count(1)
+    page.locator("tbody tr a").first.click()
+    expect(page.locator(".note.bad")).to_contain_text("no place is left <b>here</b>")
+    expect(page.locator("[data-payload]")).to_contain_text('"stall_id": "unlucky"')
+    expect(page.locator("[data-payload]")).to_contain_text('"secret_price": "***"')
+    fair.mended = True
+    act(page, "Retry", "a place was found")
+    expect(page.get_by_role("status")).to_have_text("A worker will carry it out again")
+    fair.run(fair.deliver())
+    page.goto(f"{base}/commands/{unlucky}")
+    expect(page.locator("h1 + p .state")).to_have_text("completed")
+    page.get_by_role("link", name="Its chain").click()
+    expect(page.locator(".picture a")).to_have_count(2)
+    expect(page.locator(".picture")).to_contain_text("map")
+    page.goto(f"{base}/chain?id={lucky}")
+    expect(page.locator(".picture a")).to_have_count(2)
+
+
+def test_projections_are_shown_with_the_progress_of_a_rebuild(fair: Fair, serve: Serve, page: Page) -> None:
+    fair.run(fair.open_stalls("north"))
+    fair.run(fair.deliver())
+    base = serve()
+    page.goto(f"{base}/projections")
+    row = page.locator("tbody tr")
+    expect(row).to_contain_text("stall_map")
+    expect(row.locator(".state")).to_have_text("live")
+    rebuilding = (
+        "UPDATE postroad_projections SET state = 'rebuilding', generation = 3, progress = 40, total = 100, "
+        "expires_at = '2999-01-01T00:00:00.000000Z'"
+    )
+    fair.run(change(fair, rebuilding))
+    page.reload()
+    expect(row).to_contain_text("40 of 100 events")
+    expect(row.locator(".state")).to_have_text("rebuilding")
+    fair.run(change(fair, "UPDATE postroad_projections SET expires_at = '2001-01-01T00:00:00.000000Z'"))
+    page.reload()
+    expect(row.locator(".state")).to_have_text("interrupted")
+
+
+async def change(fair: Fair, sql: str) -> None:
+    async with fair.road.store.transaction() as connection:
+        await connection.exec_driver_sql(sql)
+
+
+def test_consistency_is_checked_and_the_installation_examined_by_jobs(fair: Fair, serve: Serve, page: Page) -> None:
+    fair.run(fair.open_stalls("north"))
+    fair.run(fair.deliver())
+    base = serve()
+    page.goto(f"{base}/consistency")
+    expect(page.locator(".empty")).to_contain_text("Not checked yet")
+    page.get_by_role("button", name="Check now").click()
+    page.get_by_role("link", name="See what was found").click()
+    expect(page.locator(".empty")).to_contain_text("Everything fits together")
+    fair.run(change(fair, "DELETE FROM postroad_outbox WHERE event_type = 'fair.stall.opened'"))
+    an_hour_ago = "strftime('%Y-%m-%dT%H:%M:%f000Z', 'now', '-1 hour')"
+    fair.run(change(fair, f"UPDATE postroad_domain_events SET occurred_at = {an_hour_ago}"))
+    page.get_by_role("button", name="Check now").click()
+    page.get_by_role("link", name="See what was found").click()
+    expect(page.locator(".cause").first).to_contain_text("domain events without an outbox row")
+    page.goto(f"{base}/doctor")
+    expect(page.locator(".empty")).to_contain_text("Not examined yet")
+    page.get_by_role("button", name="Examine now").click()
+    page.get_by_role("link", name="See what was found").click()
+    expect(page.locator(".finding", has_text="postroad worker --group wrapping").first).to_be_visible()
+    expect(page.locator(".finding").last).to_contain_text("checks found nothing")
+
+
 def test_a_viewer_is_offered_no_acts_and_an_operator_only_his(fair: Fair, serve: Serve, page: Page) -> None:
     (id,) = fair.run(fair.sell("a"))
     fair.run(fair.park([id]))
@@ -316,13 +423,24 @@ def test_hostile_texts_stay_texts_everywhere(fair: Fair, serve: Serve, page: Pag
         async with fair.road.store.transaction() as connection:
             await record(fair.road.store, connection, actor=HOSTILE, action="x", subject=HOSTILE, detail=HOSTILE)
 
+    async def paused() -> None:
+        road = fair.road
+        await operations.pause_group(road.store, road.groups, "wrapping", actor=HOSTILE, reason=HOSTILE)
+        await operations.pause_outbox(road.store, road.outboxes, "postroad_outbox", actor=HOSTILE, reason=HOSTILE)
+        await fair.open_stalls(HOSTILE[:100])
+        await change(
+            fair, "UPDATE postroad_command_box SET status = 'FAILED', error_message = '<script>alert(4)</script>'"
+        )
+
     id = fair.run(poisoned())
     fair.run(audited())
+    fair.run(paused())
+    (command,) = fair.run(operations.command_page(fair.road.store))
     base = serve()
     (dead,) = fair.run(operations.dead_page(fair.road.broker, ["fair.basket.events"]))
     paths = [
         "", "/outbox", f"/outbox/{id}", f"/outbox/{id}/edit", "/failures", "/dead", f"/dead/{dead.topic}/{dead.id}",
-        "/groups", "/groups/wrapping", "/workers", "/topology", "/audit",
+        "/groups", "/groups/wrapping", "/workers", "/topology", "/audit", "/commands", f"/commands/{command.id}",
     ]  # fmt: skip
     for path in paths:
         page.goto(f"{base}{path}")

@@ -11,14 +11,13 @@ from typing import Any
 
 import pytest
 
-from postroad.dashboard.chain import ordered
-from postroad.dashboard.drawing import tree
+from postroad.dashboard.drawing import INDENT, MOST_DRAWN, tree
 from postroad.dashboard.jobs import Jobs
 from postroad.dashboard.mask import Mask
 from postroad.dashboard.view import age, ago, pretty
 from postroad.dashboard.watch import Watch
 from postroad.errors import OperationRefused, StoreUnavailable
-from postroad.operations import OutboxEvent
+from postroad.operations import Step
 from postroad.operations.failures import fingerprint
 from tests.support.commands import Shell
 from tests.support.fair import Fair
@@ -131,20 +130,21 @@ async def test_samples_end_when_nobody_looks_any_more(tmp_path: Path, monkeypatc
     await fair.road.aclose()
 
 
-def happened(id: str, cause: str, second: int) -> tuple[OutboxEvent, str]:
-    at = BEGAN + timedelta(seconds=second)
-    return OutboxEvent(id, "o", "t", "topic", "k", 1, "SENT", 0, None, None, at, at), cause
+def happened(id: str, cause: str, second: int) -> Step:
+    return Step("event", id, "t", "k", 1, BEGAN + timedelta(seconds=second), "SENT", "c", cause)
 
 
 def test_a_ring_of_causes_is_told_once_and_ends() -> None:
-    links = ordered([happened("a", "b", 0), happened("b", "a", 1), happened("c", "c", 2)])
-    assert sorted(str(link.event.id) for link in links) == ["a", "b", "c"]
+    drawn = tree([happened("a", "b", 0), happened("b", "a", 1), happened("c", "c", 2)])
+    assert sorted(twig.step.id for twig in drawn.twigs) == ["a", "b", "c"]
 
 
-def test_a_chain_longer_than_the_stack_is_drawn() -> None:
-    links = ordered([happened(str(n), str(n - 1), n) for n in range(5_000)])
-    assert links[-1].depth == 4_999
-    assert len(tree(links).twigs) == 5_000
+def test_effects_stand_right_behind_their_cause_and_a_long_chain_is_drawn_in_part() -> None:
+    drawn = tree([happened("a", "", 0), happened("b", "", 1), happened("c", "a", 2), happened("d", "c", 4)])
+    assert [(twig.step.id, twig.x, twig.after) for twig in drawn.twigs] == [
+        ("a", 0, 0.0), ("c", INDENT, 2.0), ("d", 2 * INDENT, 4.0), ("b", 0, 1.0),
+    ]  # fmt: skip
+    assert len(tree([happened(str(n), str(n - 1), n) for n in range(5_000)]).twigs) == MOST_DRAWN
     assert tree([]).twigs == []
 
 

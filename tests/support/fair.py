@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import text
+from sqlalchemy import Column, Integer, MetaData, String, Table, text
 
-from postroad import Backoff, PoisonError, Postroad, RelayOptions, SubscriberOptions, event
+from postroad import Backoff, BusinessError, PoisonError, Postroad, RelayOptions, SubscriberOptions, event
 
 T = TypeVar("T")
 
@@ -27,6 +27,17 @@ class BasketSold(msgspec.Struct, frozen=True):
 @event("basket.wrapped", topic="fair.basket.events", aggregate="basket", key="basket_id")
 class BasketWrapped(msgspec.Struct, frozen=True):
     basket_id: str
+
+
+@event("fair.stall.opened", topic="fair.stall.events", aggregate="stall", key="stall_id")
+class StallOpened(msgspec.Struct, frozen=True):
+    stall_id: str
+    secret_price: int = 0
+
+
+class OpenStall(msgspec.Struct, frozen=True):
+    stall_id: str
+    secret_price: int = 0
 
 
 class Fair:
@@ -54,6 +65,33 @@ class Fair:
         @self.road.on(BasketWrapped, group="handing-out")
         async def hand_out(wrapped: BasketWrapped) -> None:
             return None
+
+    async def open_stalls(self, *stalls: str) -> list[UUID]:
+        """By commands, which a worker carries out (a stall named unlucky fails), and with a read model of them."""
+        road = self.road
+        road.command("Command.Fair.Stall.Open", aggregate="stall", key="stall_id")(OpenStall)
+
+        @road.handles(OpenStall)
+        async def open_stall(command: OpenStall) -> list[object]:
+            if command.stall_id == "unlucky" and not self.mended:
+                raise BusinessError("no place is left <b>here</b>")
+            return [StallOpened(command.stall_id, command.secret_price)]
+
+        columns = Column("stall_id", String(64), primary_key=True), Column("version", Integer, nullable=False)
+        table = Table("stalls", MetaData(), *columns)
+        async with road.store.engine.begin() as connection:
+            await connection.run_sync(table.create)
+        stands = road.projection("stall_map", table, group="map")
+
+        @stands.on(StallOpened)
+        def stand(opened: StallOpened) -> dict[str, Any]:
+            return {}
+
+        async with road.session() as session, session.begin():
+            written = [road.submit(session, OpenStall(one, 7)) for one in stalls]
+            for one in written:
+                await one
+            return [one.id for one in written]
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         future: Future[T] = asyncio.run_coroutine_threadsafe(work, self.loop)

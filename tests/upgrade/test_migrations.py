@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import event, inspect
 
 from postroad.errors import ConfigurationError, SchemaMissing
+from postroad.operations import pause_group, pauses, resume_group
 from postroad.stores import Store, open_store
 from postroad.stores.migrations import all_migrations, migrate, pending, require_current, script
 from postroad.stores.tables import DEFAULT_OUTBOX, OutboxTable
@@ -252,6 +253,22 @@ async def test_commands_run_in_a_database_of_the_first_schema(
         await road.migrate()
         (started,) = await road.execute(StartSession("s-1"))
         assert [one.id for one in await road.events.all()] == [started.id]
+
+
+async def test_the_schema_before_pauses_is_told_and_brought_up_to_date(store: Store) -> None:
+    await migrate(store, TABLES)
+    async with store.transaction() as connection:
+        await connection.exec_driver_sql("DROP TABLE postroad_pause")
+        await connection.exec_driver_sql("DELETE FROM postroad_migration WHERE name = '0008_pauses'")
+    with pytest.raises(SchemaMissing, match=r"lacks 1 migration \(first: 0008_pauses\)\. Run: postroad db migrate"):
+        await require_current(store, TABLES)
+    with pytest.raises(SchemaMissing, match="Run: postroad db migrate"):
+        await pauses(store)
+    assert [one.name for one in await migrate(store, TABLES)] == ["0008_pauses"]
+    await pause_group(store, ["receipts"], "receipts", actor="ann")
+    assert [(one.kind, one.name, one.actor) for one in await pauses(store)] == [("group", "receipts", "ann")]
+    await resume_group(store, "receipts", actor="ann")
+    assert await pauses(store) == []
 
 
 def test_migrations_are_numbered_without_a_gap() -> None:

@@ -54,8 +54,8 @@ async def list_(site: Site, out: Output) -> None:
         state = one.state
         progress = f"{state.progress:,} of {state.total:,}" if state and state.state == "rebuilding" else ""
         told = (state.generation, state.state, progress, state.started_at) if state else (0, "live", "", None)
-        rows.append((one.name, one.table, one.group, *told))
-    out.table(("projection", "table", "group", "generation", "state", "rebuilt", "last begun"), rows)
+        rows.append((one.name, one.table, one.group, *told, "-" if one.behind is None else f"{one.behind:,}"))
+    out.table(("projection", "table", "group", "generation", "state", "rebuilt", "last begun", "behind"), rows)
 
 
 @projection.command()

@@ -30,14 +30,14 @@ async def status(site: Site, out: Output) -> None:
     out.facts({"database": found.database, "broker": found.broker})
     if found.broker_trouble:
         out.say(f"The broker does not answer: {found.broker_trouble}", "bold red")
-    _outboxes(out, found.outboxes)
+    _outboxes(out, found.outboxes, site.again)
     _parked(out, found.parked, site.again)
-    _groups(out, found.groups)
+    _groups(out, found.groups, site.again)
     _failed(out, found, site.again)
     _workers(out, found.workers)
 
 
-def _outboxes(out: Output, outboxes: Sequence[operations.OutboxStatus]) -> None:
+def _outboxes(out: Output, outboxes: Sequence[operations.OutboxStatus], again: str) -> None:
     out.heading("Outbox")
     out.table(
         ("outbox", "waiting", "retrying", "parked", "oldest unsent", "sent in the last hour"),
@@ -54,7 +54,10 @@ def _outboxes(out: Output, outboxes: Sequence[operations.OutboxStatus]) -> None:
         ],
     )
     for one in outboxes:
-        if one.shards_without_owner:
+        if one.paused:
+            out.say(f"{one.name} is paused {one.paused}", "yellow")
+            out.say(f"  postroad resume --outbox {one.name}{again}")
+        elif one.shards_without_owner:
             out.say(f"{one.shards_without_owner} of 256 shards of {one.name} have no relay.", "yellow")
 
 
@@ -71,7 +74,7 @@ def _parked(out: Output, parked: Sequence[operations.ParkedKey], again: str) -> 
         out.say(f'  postroad outbox skip {one.event_id} --reason "…"{again}')
 
 
-def _groups(out: Output, groups: Sequence[operations.GroupStatus]) -> None:
+def _groups(out: Output, groups: Sequence[operations.GroupStatus], again: str) -> None:
     if not groups:
         return
     out.heading("Groups")
@@ -91,6 +94,10 @@ def _groups(out: Output, groups: Sequence[operations.GroupStatus]) -> None:
             for one in groups
         ],
     )
+    for one in groups:
+        if one.paused:
+            out.say(f"{one.group} is paused {one.paused}", "yellow")
+            out.say(f"  postroad resume {one.group}{again}")
 
 
 def _failed(out: Output, found: operations.Status, again: str) -> None:
@@ -128,3 +135,5 @@ def _worker_table(out: Output, workers: Sequence[operations.WorkerStatus]) -> No
         for one in workers
     ]
     out.table(("kind", "for", "process", "running", "last seen"), rows)
+    for name, draining in {one.name: one.draining for one in workers if one.draining}.items():
+        out.say(f"{name} is draining {draining}", "yellow")

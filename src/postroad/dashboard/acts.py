@@ -7,11 +7,12 @@ from urllib.parse import quote
 
 import msgspec
 
-from postroad import operations
+from postroad import consistency, operations
 from postroad.dashboard import desk as reading
 from postroad.dashboard.access import Role, User
 from postroad.dashboard.desk import Desk
 from postroad.errors import OperationRefused
+from postroad.operations import doctor
 
 S = TypeVar("S", bound="Particulars")
 
@@ -57,6 +58,18 @@ class MatchingDead(Particulars, frozen=True):
     topic: str = ""
     group: str = ""
     cause: str = ""
+
+
+class OneGroup(Particulars, frozen=True):
+    group: str
+
+
+class OneOutbox(Particulars, frozen=True):
+    outbox: str
+
+
+class OneWorker(Particulars, frozen=True):
+    worker: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +173,57 @@ async def _discard(desk: Desk, user: User, given: SomeDead) -> Done:
     return Done(f"{_count(count, 'dead letter')} discarded", "/dead")
 
 
-def _started(desk: Desk, user: User, title: str, subjects: Any, piece: Any) -> Done:
-    job = desk.jobs.start(title, user.name, subjects, piece)
+async def _pause(desk: Desk, user: User, given: OneGroup) -> Done:
+    road = desk.road
+    await operations.pause_group(road.store, road.groups, given.group, actor=user.name, reason=given.reason)
+    return Done(f"{given.group} takes no more within seconds; what is in hand is finished", "/groups")
+
+
+async def _resume(desk: Desk, user: User, given: OneGroup) -> Done:
+    await operations.resume_group(desk.road.store, given.group, actor=user.name, reason=given.reason)
+    return Done(f"{given.group} goes on where it stood", "/groups")
+
+
+async def _pause_outbox(desk: Desk, user: User, given: OneOutbox) -> Done:
+    road = desk.road
+    await operations.pause_outbox(road.store, road.outboxes, given.outbox, actor=user.name, reason=given.reason)
+    return Done(f"Nothing more is sent from {given.outbox} within seconds", "/workers")
+
+
+async def _resume_outbox(desk: Desk, user: User, given: OneOutbox) -> Done:
+    await operations.resume_outbox(desk.road.store, given.outbox, actor=user.name, reason=given.reason)
+    return Done(f"{given.outbox} goes on where it stood", "/workers")
+
+
+async def _drain(desk: Desk, user: User, given: OneWorker) -> Done:
+    await operations.drain_worker(desk.road.store, given.worker, actor=user.name, reason=given.reason)
+    return Done(f"{given.worker} finishes what is in hand and takes no more", "/workers")
+
+
+async def _command_retry(desk: Desk, user: User, given: OneEvent) -> Done:
+    await operations.retry_command(desk.road.store, reading.own_id(given.id), actor=user.name, reason=given.reason)
+    return Done("A worker will carry it out again", f"/commands/{given.id}")
+
+
+async def _check(desk: Desk, user: User, given: Particulars) -> Done:
+    async def piece(_: Any) -> None:
+        report = await consistency.check(desk.road)
+        losses = await consistency.verify(desk.road)
+        desk.results.checked = reading.Checked(desk.road.clock.now(), user.name, report, losses)
+
+    return _started(desk, user, "Check of consistency", [None], piece, "/consistency")
+
+
+async def _examine(desk: Desk, user: User, given: Particulars) -> Done:
+    async def piece(_: Any) -> None:
+        report = await doctor.examine(desk.road)
+        desk.results.examined = reading.Examined(desk.road.clock.now(), user.name, report)
+
+    return _started(desk, user, "The doctor's examination", [None], piece, "/doctor")
+
+
+def _started(desk: Desk, user: User, title: str, subjects: Any, piece: Any, shows: str = "") -> Done:
+    job = desk.jobs.start(title, user.name, subjects, piece, shows)
     return Done(f"{title}: {len(subjects):,} to do", f"/jobs/{job.id}", job.id)
 
 
@@ -179,6 +241,14 @@ ACTS: Final[Mapping[str, Act]] = {
     "inbox.replay": Act("Handle an event once more in one group", Role.OPERATOR, InGroup, _replay),
     "dlq.retry": Act("Give dead letters back", Role.OPERATOR, SomeDead, _dead_retry),
     "dlq.retry_matching": Act("Give back all that match", Role.OPERATOR, MatchingDead, _dead_retry_matching),
+    "group.pause": Act("Let a group stand still", Role.OPERATOR, OneGroup, _pause),
+    "group.resume": Act("Let a paused group go on", Role.OPERATOR, OneGroup, _resume),
+    "outbox.pause": Act("Send nothing more from an outbox", Role.OPERATOR, OneOutbox, _pause_outbox),
+    "outbox.resume": Act("Let a paused outbox go on", Role.OPERATOR, OneOutbox, _resume_outbox),
+    "worker.drain": Act("Let a worker take no more", Role.OPERATOR, OneWorker, _drain),
+    "command.retry": Act("Carry out a failed command again", Role.OPERATOR, OneEvent, _command_retry),
+    "consistency.check": Act("Look whether everything fits together", Role.OPERATOR, Particulars, _check),
+    "doctor.examine": Act("Examine the installation", Role.OPERATOR, Particulars, _examine),
     "dlq.discard": Act("Throw dead letters away", Role.ADMIN, SomeDead, _discard),
 }
 

@@ -12,7 +12,6 @@ from postroad import operations
 from postroad.dashboard import desk as reading
 from postroad.dashboard.access import same_origin
 from postroad.dashboard.acts import do
-from postroad.dashboard.chain import Link, chain_of
 from postroad.dashboard.desk import Desk
 from postroad.dashboard.jobs import Job
 from postroad.dashboard.watch import Sample
@@ -79,8 +78,28 @@ async def _workers(desk: Desk, request: Request) -> Workers:
     return Workers((await desk.watch.status()).workers, await operations.leases(desk.road.store))
 
 
-async def _chain(desk: Desk, request: Request) -> Sequence[Link]:
-    return await chain_of(desk.road.store, desk.road.outboxes, request.path_params["id"])
+async def _chain(desk: Desk, request: Request) -> operations.Trace:
+    return await reading.chain(desk, request.path_params["id"])
+
+
+async def _projections(desk: Desk, request: Request) -> Sequence[operations.ProjectionStatus]:
+    return await operations.projections(desk.road)
+
+
+async def _commands(desk: Desk, request: Request) -> Sequence[operations.CommandView]:
+    return await reading.commands(desk, request.query_params)
+
+
+async def _command(desk: Desk, request: Request) -> operations.CommandDetail:
+    return await reading.command(desk, request.path_params["id"])
+
+
+async def _checked(desk: Desk, request: Request) -> reading.Checked | None:
+    return desk.results.checked
+
+
+async def _examined(desk: Desk, request: Request) -> reading.Examined | None:
+    return desk.results.examined
 
 
 async def _history(desk: Desk, request: Request) -> Sequence[operations.OutboxEvent]:
@@ -115,7 +134,16 @@ QUESTIONS: Final = (
         "/api/groups/{group}", "What a group handled", list[operations.InboxRecord], _records, ("failed", "after")
     ),
     Question("/api/workers", "Who is at work, and who holds which shards", Workers, _workers),
-    Question("/api/chains/{id}", "The events of one correlation id", list[Link], _chain),
+    Question("/api/chains/{id}", "What came of what, by a correlation id or any id of it", operations.Trace, _chain),
+    Question(
+        "/api/projections", "Read models, and how far a rebuild is", list[operations.ProjectionStatus], _projections
+    ),
+    Question(
+        "/api/commands", "Commands, newest first", list[operations.CommandView], _commands, ("status", "type", "after")
+    ),
+    Question("/api/commands/{id}", "One command", operations.CommandDetail, _command),
+    Question("/api/consistency", "What the last check has found", reading.Checked | None, _checked),
+    Question("/api/doctor", "What the last examination has found", reading.Examined | None, _examined),
     Question("/api/aggregates/{type}/{id:path}", "An aggregate's events", list[operations.OutboxEvent], _history),
     Question("/api/scheduled", "Delayed events still to come", list[operations.OutboxEvent], _scheduled),
     Question("/api/audit", "What people did", list[operations.Act], _audit, ("subject",)),

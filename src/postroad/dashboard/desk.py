@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Final
 from uuid import UUID
 
-from postroad import operations
+from postroad import consistency, operations
 from postroad.app import Postroad
 from postroad.dashboard.access import Door
 from postroad.dashboard.jobs import Jobs
@@ -16,11 +16,35 @@ from postroad.errors import BrokerError, OperationRefused
 from postroad.events import declared
 from postroad.inbox.records import Records
 from postroad.message import parse_id, rfc3339
+from postroad.operations import doctor
 from postroad.operations.failures import fingerprint
 
 PAGE: Final = 50
 _MOST_SHOWN: Final = 200
 _RETRYABLE: Final = ("FAILED", "RETRY")
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    at: datetime
+    actor: str
+    report: consistency.Report
+    losses: Sequence[consistency.Loss]
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    at: datetime
+    actor: str
+    report: doctor.Report
+
+
+@dataclass(slots=True)
+class Results:
+    """The last of each, of this process: to look again is cheaper than to keep what is out of date."""
+
+    checked: Checked | None = None
+    examined: Examined | None = None
 
 
 @dataclass(frozen=True)
@@ -30,6 +54,7 @@ class Desk:
     mask: Mask
     watch: Watch
     jobs: Jobs = field(default_factory=Jobs)
+    results: Results = field(default_factory=Results)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,3 +235,25 @@ async def records(desk: Desk, group: str, query: Mapping[str, str]) -> Sequence[
     return await operations.inbox_page(
         desk.road.store, group=group, failed=query.get("failed") == "1", limit=PAGE, after=after
     )
+
+
+async def commands(desk: Desk, query: Mapping[str, str]) -> Sequence[operations.CommandView]:
+    status = query.get("status", "").upper()
+    if status and status not in operations.COMMAND_STATES:
+        raise OperationRefused(f"status is {status!r}. It can be {', '.join(operations.COMMAND_STATES)}.")
+    after = own_id(query["after"]) if query.get("after") else None
+    kind = query.get("type", "").strip()
+    return await operations.command_page(desk.road.store, status=status, type=kind, limit=PAGE, after=after)
+
+
+async def command(desk: Desk, id: str) -> operations.CommandDetail:
+    detail = await operations.command_detail(desk.road.store, own_id(id))
+    return replace(detail, payload=desk.mask(detail.payload))
+
+
+async def chain(desk: Desk, id: str) -> operations.Trace:
+    """By a correlation id, or by the id of any event or command in it; without steps if there is nothing."""
+    try:
+        return await operations.trace_of(desk.road.store, desk.road.outboxes, id)
+    except OperationRefused:
+        return operations.Trace(id, [])

@@ -6,27 +6,30 @@ from typing import Final
 
 from postroad.app import Postroad
 from postroad.brokers.base import Subscription
-from postroad.dashboard.chain import Link
 from postroad.events import declared, declared_names
+from postroad.operations import Step
 
+MOST_DRAWN: Final = 500
 ROW: Final = 56
 INDENT: Final = 28
 _CARD: Final = 420
 _LANE: Final = 260
-_COLUMN: Final = 250
+_COLUMN: Final = 240
 _BOX: Final = 200
 _GAP: Final = 62
 
 
 @dataclass(frozen=True, slots=True)
 class Twig:
-    link: Link
+    step: Step
     x: int
     y: int
     stem: str
     """The path from its cause; empty for a root."""
     dot: float
     """Where on the time line it stands."""
+    after: float
+    """Seconds since the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +43,39 @@ class Tree:
     """Seconds from the first to the last."""
 
 
-def tree(links: Sequence[Link]) -> Tree:
-    span = max((link.after for link in links), default=0.0)
-    deepest = max((link.depth for link in links), default=0)
-    lane = deepest * INDENT + _CARD + 40
+def tree(steps: Sequence[Step]) -> Tree:
+    grown = _grown(steps[:MOST_DRAWN])
+    first = min((step.at for step, _, _ in grown), default=None)
+    after = [(step.at - first).total_seconds() if first else 0.0 for step, _, _ in grown]
+    span = max(after, default=0.0)
+    lane = max((depth for _, depth, _ in grown), default=0) * INDENT + _CARD + 40
     twigs = []
-    for place, link in enumerate(links):
-        x, y = link.depth * INDENT, place * ROW
-        stem = ""
-        if link.cause is not None:
-            above = links[link.cause].depth * INDENT + 14
-            stem = f"M{above} {link.cause * ROW + 44} V{y + 22} H{x}"
-        twigs.append(Twig(link, x, y, stem, lane + (link.after / span * (_LANE - 20) if span else 0.0) + 6))
-    return Tree(twigs, lane + _LANE, max(ROW, len(links) * ROW), lane, span)
+    for place, (step, depth, cause) in enumerate(grown):
+        x, y = depth * INDENT, place * ROW
+        stem = f"M{grown[cause][1] * INDENT + 14} {cause * ROW + 44} V{y + 22} H{x}" if cause is not None else ""
+        dot = lane + (after[place] / span * (_LANE - 20) if span else 0.0) + 6
+        twigs.append(Twig(step, x, y, stem, dot, after[place]))
+    return Tree(twigs, lane + _LANE, max(ROW, len(grown) * ROW), lane, span)
+
+
+def _grown(steps: Sequence[Step]) -> list[tuple[Step, int, int | None]]:
+    """Each with its depth and the place of its cause; its own effects follow right behind it."""
+    known = {step.id for step in steps}
+    effects: dict[str, list[Step]] = {}
+    for step in steps:
+        cause = step.causation_id
+        effects.setdefault(cause if cause and cause in known and cause != step.id else "", []).append(step)
+    grown: list[tuple[Step, int, int | None]] = []
+    # Not recursive: a chain may be longer than Python's stack is deep.
+    waiting: list[tuple[Step, int, int | None]] = [(step, 0, None) for step in reversed(effects.pop("", []))]
+    while waiting or effects:
+        if not waiting:
+            # Only a ring is left, which other programs' ids could make: it is cut where it began.
+            waiting = [(step, 0, None) for step in effects.pop(next(iter(effects)))]
+        step, depth, cause_at = waiting.pop()
+        grown.append((step, depth, cause_at))
+        waiting += [(one, depth + 1, len(grown) - 1) for one in reversed(effects.pop(step.id, []))]
+    return grown
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,8 @@ class Job:
     trouble: str = ""
     state: str = "running"
     """running, finished or stopped"""
+    shows: str = ""
+    """The page on which its result is found."""
 
 
 class Jobs:
@@ -40,9 +42,14 @@ class Jobs:
         return self._jobs[id]
 
     def start(
-        self, title: str, actor: str, subjects: Sequence[Any], act: Callable[[Sequence[Any]], Awaitable[object]]
+        self,
+        title: str,
+        actor: str,
+        subjects: Sequence[Any],
+        act: Callable[[Sequence[Any]], Awaitable[object]],
+        shows: str = "",
     ) -> Job:
-        job = Job(secrets.token_hex(8), title, actor, len(subjects))
+        job = Job(secrets.token_hex(8), title, actor, len(subjects), shows=shows)
         self._jobs[job.id] = job
         while len(self._jobs) > _KEPT:
             self._jobs.popitem(last=False)

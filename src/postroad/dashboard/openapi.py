@@ -68,11 +68,13 @@ def _shape(kind: Any, known: dict[str, Any]) -> Mapping[str, Any]:
     if not dataclasses.is_dataclass(kind):
         return {}
     name: str = kind.__name__  # type: ignore[union-attr]
+    if known.get(name, {}).get("x-in", kind.__module__) != kind.__module__:
+        name = f"{kind.__module__.split('.')[-2].capitalize()}{name}"  # two things may be called alike
     if name not in known:
-        known[name] = {}
+        known[name] = {"x-in": kind.__module__}
         hints = get_type_hints(kind)
         fields = {field.name: _shape(hints[field.name], known) for field in dataclasses.fields(kind)}
-        known[name] = {"type": "object", "properties": fields, "required": list(fields)}
+        known[name] |= {"type": "object", "properties": fields, "required": list(fields)}
     return {"$ref": f"#/components/schemas/{name}"}
 
 

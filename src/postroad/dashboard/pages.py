@@ -8,9 +8,8 @@ from starlette.responses import Response
 
 from postroad import operations
 from postroad.dashboard import desk as reading
-from postroad.dashboard.chain import chain_of
 from postroad.dashboard.desk import Desk
-from postroad.dashboard.drawing import topology, tree
+from postroad.dashboard.drawing import MOST_DRAWN, topology, tree
 from postroad.dashboard.view import render
 from postroad.errors import BrokerError
 from postroad.message import parse_id
@@ -109,8 +108,36 @@ async def workers(desk: Desk, request: Request) -> Response:
 
 async def chain(desk: Desk, request: Request) -> Response:
     id = request.path_params.get("id", "") or request.query_params.get("id", "").strip()
-    links = await chain_of(desk.road.store, desk.road.outboxes, id) if id else []
-    return render(request, "chain.html", {"id": id, "tree": tree(links)})
+    found = await reading.chain(desk, id) if id else operations.Trace("", [])
+    return render(request, "chain.html", {"id": id, "trace": found, "tree": tree(found.steps), "most": MOST_DRAWN})
+
+
+async def projections(desk: Desk, request: Request) -> Response:
+    return render(request, "projections.html", {"projections": await operations.projections(desk.road)})
+
+
+async def commands(desk: Desk, request: Request) -> Response:
+    query = request.query_params
+    found = await reading.commands(desk, query)
+    shown: Mapping[str, Any] = {
+        "commands": found,
+        "asked": {name: query.get(name, "") for name in ("status", "type")},
+        "states": operations.COMMAND_STATES,
+        "next": str(found[-1].id) if len(found) == reading.PAGE else "",
+    }
+    return render(request, "commands.html", shown)
+
+
+async def command(desk: Desk, request: Request) -> Response:
+    return render(request, "command.html", {"view": await reading.command(desk, request.path_params["id"])})
+
+
+async def consistency(desk: Desk, request: Request) -> Response:
+    return render(request, "consistency.html", {"checked": desk.results.checked})
+
+
+async def doctor(desk: Desk, request: Request) -> Response:
+    return render(request, "doctor.html", {"examined": desk.results.examined})
 
 
 async def aggregate(desk: Desk, request: Request) -> Response:

@@ -22,8 +22,12 @@ MENU: Final = (
     ("/groups", "Groups", "g"),
     ("/workers", "Workers", "w"),
     ("/scheduled", "Scheduled", "s"),
+    ("/commands", "Commands", "m"),
+    ("/projections", "Projections", "p"),
     ("/chain", "Chains", "c"),
     ("/topology", "Topology", "t"),
+    ("/consistency", "Consistency", "y"),
+    ("/doctor", "Doctor", "h"),
     ("/audit", "Audit", "a"),
 )
 

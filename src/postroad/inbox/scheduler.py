@@ -1,6 +1,7 @@
 """Runs failed events again when they are due and no broker holds them any more."""
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from postroad.inbox.inbox import Inbox
@@ -20,11 +21,13 @@ class RetryScheduler:
         self._inbox, self._bus = inbox, bus
         self._options = options or ConsumeOptions(keep_message=True)
 
-    async def run_once(self) -> int:
-        """One look at every group that has handlers here; how many records were tried."""
+    async def run_once(self, allowed: Callable[[str], bool] = lambda _: True) -> int:
+        """One look at every group that has handlers here and is allowed to; how many records were tried."""
         tried = 0
         for group in self._bus.groups:
             for record in await self._inbox.due(group, _BATCH):
+                if not allowed(group):
+                    break  # paused, perhaps since the last one
                 await self._run(record)
                 tried += 1
         return tried

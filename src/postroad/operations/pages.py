@@ -140,7 +140,7 @@ async def _statements(
 async def _edge(
     store: Store, connection: AsyncConnection, outbox: OutboxTable, values: Mapping[str, Any]
 ) -> Place | None:
-    bounds = {"at": values["at"], "before": values["before"], "window": _WINDOW}
+    bounds = {name: values[name] for name in ("at", "before", "since")} | {"window": _WINDOW}
     rows = (await store.execute(connection, "outbox_sent_edge", outbox=outbox, **bounds)).rows
     if not rows:
         return None

@@ -9,7 +9,7 @@ from uuid import UUID
 from sqlalchemy import FromClause, Select
 
 from postroad.app import Postroad
-from postroad.errors import OperationRefused
+from postroad.errors import BrokerError, ConfigurationError, OperationRefused
 from postroad.inbox import Record, Status
 from postroad.projections import BrokerSource, Differences, OutboxSource, Projection, Rebuild, Rebuilt, Source
 from postroad.projections.differences import compare
@@ -27,6 +27,8 @@ class ProjectionStatus:
     group: str
     state: State | None
     """None until it was first used."""
+    behind: int | None
+    """Messages that its group has not handled yet; None if the broker cannot tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +56,17 @@ class Verified:
 async def projections(road: Postroad) -> Sequence[ProjectionStatus]:
     known = {state.name: state for state in await states(road.store)}
     return [
-        ProjectionStatus(name, str(one.table.fullname), one.group, known.get(name))
+        ProjectionStatus(name, str(one.table.fullname), one.group, known.get(name), await _behind(road, one.group))
         for name, one in sorted(road.projections.items())
     ]
+
+
+async def _behind(road: Postroad, group: str) -> int | None:
+    try:
+        depths = [await road.broker.depth(f"{topic}.{group}") for topic in road.registry.topics(group)]
+    except (BrokerError, ConfigurationError):
+        return None  # it does not answer, or has no such subscription yet
+    return sum(depth.messages for depth in depths)
 
 
 def projection(road: Postroad, name: str) -> Projection:

@@ -2,16 +2,18 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
 from postroad.brokers.base import Broker, Subscription
 from postroad.errors import BrokerError, UnsupportedByBroker
+from postroad.gates import GROUP, OUTBOX, WORKER
 from postroad.inbox.records import Counts, Records
 from postroad.operations.dead_letters import DeadEvent, dead_page
 from postroad.operations.inbox import InboxRecord, stopped_records
 from postroad.operations.outbox import event_id_of
+from postroad.operations.pauses import Pause, pauses
 from postroad.stores.base import Store
 from postroad.stores.tables import OutboxTable
 
@@ -37,6 +39,7 @@ class OutboxStatus:
     oldest_unsent: datetime | None
     oldest_unsent_age: float | None
     shards_without_owner: int
+    paused: Pause | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,7 @@ class GroupStatus:
     highest_retry_count: int
     dead_letters: int | None
     """Out of the first 1,000 of all groups."""
+    paused: Pause | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,8 @@ class WorkerStatus:
     silent_for: float
     gone: bool
     """Silent for so long that it must have died; one that left in order is not listed at all."""
+    draining: Pause | None = None
+    """Told to take nothing more; it is listed until it has finished what is in hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,21 +130,22 @@ async def status(
     """`examples` bounds the lists of parked keys, failed records and dead letters, not the counts."""
     wire = await _ask(broker) if broker else _Wire()
     counts = await Records(store).counts()
+    still = {(one.kind, one.name): one for one in await pauses(store)}
     names = sorted({*groups, *counts, *wire.backlog, *wire.uncounted, *await known_groups(store)})
     return Status(
         database=store.address,
         broker=broker.address if broker else "",
         broker_trouble=wire.trouble,
-        outboxes=[await _outbox(store, outbox) for outbox in outboxes],
+        outboxes=[await _outbox(store, outbox, still.get((OUTBOX, outbox.name))) for outbox in outboxes],
         parked=[key for outbox in outboxes for key in await parked_keys(store, outbox, examples)],
-        groups=[_group(store, name, counts, wire) for name in names],
+        groups=[_group(store, name, counts, wire, still.get((GROUP, name))) for name in names],
         failed=await _failed(store, wire, examples),
         dead_letters=wire.dead[:examples],
-        workers=await workers(store),
+        workers=[replace(one, draining=still.get((WORKER, one.id))) for one in await workers(store)],
     )
 
 
-async def _outbox(store: Store, outbox: OutboxTable) -> OutboxStatus:
+async def _outbox(store: Store, outbox: OutboxTable, paused: Pause | None) -> OutboxStatus:
     async with store.reading() as connection:
         unsent = (await store.execute(connection, "outbox_counts", outbox=outbox)).rows
         sent = await store.execute(connection, "outbox_sent_count", outbox=outbox, seconds=RECENT, most=MOST_COUNTED)
@@ -154,6 +161,7 @@ async def _outbox(store: Store, outbox: OutboxTable) -> OutboxStatus:
         oldest_unsent=oldest,
         oldest_unsent_age=_age(store, oldest),
         shards_without_owner=int(free.rows[0].shards),
+        paused=paused,
     )
 
 
@@ -248,7 +256,7 @@ def _group_of(subscription: Subscription) -> str:
     return subscription.name.removeprefix(f"{subscription.topic}.")
 
 
-def _group(store: Store, name: str, counts: Mapping[str, Counts], wire: _Wire) -> GroupStatus:
+def _group(store: Store, name: str, counts: Mapping[str, Counts], wire: _Wire, paused: Pause | None) -> GroupStatus:
     own = counts.get(name, Counts())
     return GroupStatus(
         group=name,
@@ -261,6 +269,7 @@ def _group(store: Store, name: str, counts: Mapping[str, Counts], wire: _Wire) -
         failed=max(0, own.failed - sum(group == name and bool(id) for group, id in wire.dead_ids)),
         highest_retry_count=own.highest_retry_count,
         dead_letters=sum(dead.group == name for dead in wire.dead) if wire.asked else None,
+        paused=paused,
     )
 
 

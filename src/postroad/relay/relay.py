@@ -65,6 +65,7 @@ class Relay:
         self._clock = clock or SystemClock()
         self.looked_at = self._clock.monotonic()
         """When it last began to look; one that is stuck does so no more."""
+        self.running = False
         randomness = randomness or random.SystemRandom()
         self.leases = ShardLeases(
             store, outbox, name=self.name, ttl=self.options.lease, clock=self._clock, randomness=randomness
@@ -107,6 +108,7 @@ class Relay:
         watching = asyncio.create_task(self._watch())
         stopping = asyncio.create_task(self._wake_on(stop))
         failures = 0
+        self.looked_at, self.running = self._clock.monotonic(), True
         try:
             while not stop.is_set() or self._rounds:
                 self.wakeup.looking()
@@ -133,6 +135,7 @@ class Relay:
             await asyncio.gather(*tasks, return_exceptions=True)
             self._rounds.clear()
             self._probes.clear()
+            self.running = False
             await self._leave()
 
     async def run_once(self) -> int:

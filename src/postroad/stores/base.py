@@ -31,6 +31,7 @@ TABLES = {
     "versions": "postroad_version",
     "shards": "postroad_shard",
     "workers": "postroad_worker",
+    "pauses": "postroad_pause",
     "inbox": "postroad_inbox",
     "handlers": "postroad_handler",
     "audit": "postroad_audit",

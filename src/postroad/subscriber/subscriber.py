@@ -94,8 +94,11 @@ class Subscriber:
         """Whom to tell of each event that was handled."""
         self._handling.tell = handled
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set; then what runs may finish, and the rest goes back to the broker."""
+    async def run(self, stop: asyncio.Event, hurry: asyncio.Event | None = None) -> None:
+        """Until `stop` is set; then what runs may finish, and the rest goes back to the broker.
+
+        What runs has the grace to finish; with `hurry`, for a pause, as long as it takes until that is set.
+        """
         stopping = asyncio.create_task(stop.wait())
         receiving = [asyncio.create_task(self._receive(topic)) for topic in self.topics]
         try:
@@ -104,6 +107,8 @@ class Subscriber:
                 task.result()
         finally:
             await _cancel([stopping, *receiving])
+            if hurry is not None and stop.is_set() and not hurry.is_set():
+                await self._rest(hurry)
             await self._drain()
             for receiver in self._receivers:
                 await receiver.aclose()
@@ -180,6 +185,15 @@ class Subscriber:
             # Those that have their verdict already are not touched by a second one.
             await self._handling.give_all_back(items, wait)
             return {item.lane: wait for item in items}
+
+    async def _rest(self, hurry: asyncio.Event) -> None:
+        """What waits here is not given back one by one, for that counts as an attempt where the broker counts them:
+        the receivers, which are closed next, give it back as if it had never been taken."""
+        self._lanes.drop_all()
+        hurrying = asyncio.create_task(hurry.wait())
+        while self._working and not hurry.is_set():
+            await asyncio.wait({hurrying, *self._working}, return_when=asyncio.FIRST_COMPLETED)
+        hurrying.cancel()
 
     async def _drain(self) -> None:
         returning = asyncio.create_task(self._handling.give_all_back(self._lanes.drop_all(), 0.0))

@@ -47,6 +47,8 @@ _TABLE: Final = (
     Metric("relay_outages_total", COUNTER, "times that the broker went away", ("outbox",)),
     Metric("relays_alive", GAUGE, "relays heard of in the last 15 seconds", ("outbox",)),
     Metric("workers_alive", GAUGE, "workers heard of in the last 15 seconds", ("group",)),
+    Metric("outbox_paused", GAUGE, "1 while a person has paused the outbox", ("outbox",)),
+    Metric("group_paused", GAUGE, "1 while a person has paused the group", ("group",)),
     # -- subscriptions, as the broker tells them
     Metric("subscription_num_undelivered_messages", GAUGE, "messages not settled yet", ("subscription",),
            "未投递消息数"),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from postroad.brokers.base import Watched
 from postroad.errors import PostroadError, UnsupportedByBroker
+from postroad.gates import GROUP, OUTBOX
 from postroad.retry import describe
 from postroad.telemetry.commands import read_commands
 from postroad.telemetry.meter import Meter
@@ -94,6 +95,7 @@ def _read_canaries(road: "Postroad", gauges: Meter, subscriber: "Subscriber") ->
 
 async def _read_database(road: "Postroad", gauges: Meter, relays: bool, subscribers: "Sequence[Subscriber]") -> None:
     await _read_workers(road, gauges)
+    await _read_pauses(road, gauges)
     if relays:
         for outbox in road.outboxes:
             await _read_outbox(road, gauges, outbox)
@@ -112,6 +114,14 @@ async def _read_workers(road: "Postroad", gauges: Meter) -> None:
             gauges.add("relays_alive", 1, row.detail)
         elif row.kind == "worker":
             gauges.add("workers_alive", 1, row.detail)
+
+
+async def _read_pauses(road: "Postroad", gauges: Meter) -> None:
+    still = {(row.kind, row.name) for row in (await road.store.read("pauses")).rows}
+    for outbox in road.outboxes:
+        gauges.set("outbox_paused", (OUTBOX, outbox.name) in still, outbox.name)
+    for group in road.groups:
+        gauges.set("group_paused", (GROUP, group) in still, group)
 
 
 async def _read_outbox(road: "Postroad", gauges: Meter, outbox: "OutboxTable") -> None:
@@ -182,5 +192,5 @@ def stuck(runners: "Sequence[Runner]", now: float) -> list[str]:
     return [
         f"the relay of {relay.outbox} has not looked for {now - relay.looked_at:.0f} s"
         for relay in relays
-        if now - relay.looked_at > 3 * relay.options.publish_timeout
+        if relay.running and now - relay.looked_at > 3 * relay.options.publish_timeout
     ]

@@ -66,6 +66,7 @@ class Telemetry:
         """Why this process cannot do its work at the moment, or shall be given none."""
         runners = self._road.runners
         states = ["starting"] if not runners else ["stopping"] if any(runner.stopping for runner in runners) else []
+        states += ["drained"] if any(runner.drained for runner in runners) else []
         return states + [trouble for trouble in (await _tried(self._database), await _tried(self._broker)) if trouble]
 
     async def _database(self) -> None:

@@ -8,6 +8,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from postroad.brokers.base import Delivery, Flow, Subscription, Topology
+from postroad.operations import pause_group
 from postroad.operations.doctor import Level
 from postroad.operations.doctor.files import broker_file
 from tests.support.clinic import GROUP, SUBSCRIPTION, TOPIC, Clinic
@@ -47,6 +48,19 @@ async def test_a_subscription_that_nobody_consumes_is_a_warning_and_with_message
     full = await clinic.only("subscriptions")
     assert full.level is Level.FAULT
     assert "1 messages wait" in full.cause
+
+
+@pytest.mark.spec("F14")
+async def test_a_paused_group_is_a_warning_that_tells_by_whom_and_not_that_nobody_consumes(clinic: Clinic) -> None:
+    store = clinic.road.store
+    await pause_group(store, clinic.road.groups, GROUP, actor="ann", reason="full")
+    await clinic.run("DELETE FROM postroad_worker WHERE kind = 'worker'")
+    await publish(clinic)
+    await inbox_record(clinic, status=2, next_retry_at="2020-01-01 00:00:00")
+    paused = await clinic.only("subscriptions")
+    assert (paused.level, paused.command) == (Level.WARNING, f"postroad resume {GROUP}")
+    assert paused.cause.startswith(f"The group {GROUP} is paused by ann since 20")
+    assert paused.cause.endswith(f"UTC (full); 1 messages wait in {SUBSCRIPTION}.")
 
 
 @pytest.mark.spec("F14")

@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 from sqlalchemy import text
 
+from postroad.operations import pause_outbox
 from postroad.operations.doctor import Level, relaying
 from postroad.testing.office import LONG_AGO
 from tests.support.clinic import Clinic
@@ -26,6 +27,15 @@ async def test_events_that_wait_without_a_relay_are_a_fault(unstaffed: Clinic) -
     await unstaffed.post("p-1")
     (waiting,) = await unstaffed.found("relays")
     assert (waiting.level, waiting.command) == (Level.FAULT, "postroad relay")
+
+
+async def test_a_paused_outbox_is_a_warning_and_not_that_no_relay_is_alive(unstaffed: Clinic) -> None:
+    road = unstaffed.road
+    await unstaffed.post("p-1")
+    await pause_outbox(road.store, road.outboxes, "postroad_outbox", actor="ann")
+    (paused,) = await unstaffed.found("relays")
+    assert (paused.level, paused.command) == (Level.WARNING, "postroad resume --outbox postroad_outbox")
+    assert "is paused by ann since 20" in paused.cause
 
 
 async def test_a_relay_that_has_been_silent_is_not_counted_on(clinic: Clinic) -> None:

@@ -4,9 +4,11 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Final
 
 from postroad.brokers.base import Subscription
+from postroad.gates import GROUP
 from postroad.inbox.records import Records
 from postroad.operations.dead_letters import dead_page, topics_of
 from postroad.operations.doctor.finding import Level, Problem
+from postroad.operations.pauses import Pause, paused
 from postroad.operations.status import known_groups, workers
 
 if TYPE_CHECKING:
@@ -21,13 +23,15 @@ _MOST: Final = 10_000
 async def subscriptions(road: "Postroad") -> AsyncIterator[Problem]:
     """Somebody consumes each of this service's subscriptions, and fast enough."""
     ours = {*road.groups, *await known_groups(road.store)}
-    alive = await _groups_alive(road)
+    alive, still = await _groups_alive(road), await paused(road.store, GROUP)
     for subscription in await road.broker.subscriptions():
         group = _group(subscription)
         if group not in ours:
             continue  # another service's: its workers are known in its own database
         depth = await road.broker.depth(subscription.name)
-        if group not in alive:
+        if group in still:
+            yield _paused(still[group], subscription.name, depth.messages)
+        elif group not in alive:
             yield _unconsumed(road, subscription.name, group, depth.messages)
         elif depth.oldest and (age := (road.clock.now() - depth.oldest).total_seconds()) > LATE:
             cause = f"The oldest of {depth.messages:,} messages in {subscription.name} is {age / 60:.0f} min old."
@@ -44,10 +48,17 @@ def _unconsumed(road: "Postroad", name: str, group: str, messages: int) -> Probl
     return Problem(level, cause, cure, f"postroad inbox list --group {group}")
 
 
+def _paused(pause: Pause, name: str, messages: int) -> Problem:
+    waiting = f"; {messages:,} messages wait in {name}" if messages else ""
+    cause = f"The group {pause.name} is paused {pause}{waiting}."
+    return Problem(Level.WARNING, cause, "Resume it once its cause is mended.", f"postroad resume {pause.name}")
+
+
 async def retries(road: "Postroad") -> AsyncIterator[Problem]:
     async with road.store.reading() as connection:
         rows = (await road.store.execute(connection, "inbox_overdue", seconds=LATE, most=_MOST)).rows
-    for row in rows:
+    still = await paused(road.store, GROUP)
+    for row in [one for one in rows if one.consumer_group not in still]:
         yield Problem(
             Level.WARNING,
             f"{row.records:,} failed or interrupted events of {row.consumer_group} should have been tried again more "

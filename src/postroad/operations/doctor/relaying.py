@@ -4,8 +4,10 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from postroad.gates import OUTBOX
 from postroad.message import SHARDS
 from postroad.operations.doctor.finding import Level, Problem
+from postroad.operations.pauses import paused
 from postroad.operations.status import parked_keys, workers
 from postroad.stores.tables import OutboxTable
 
@@ -21,9 +23,14 @@ _EXAMPLES: Final = 3
 
 async def relays(road: "Postroad") -> AsyncIterator[Problem]:
     """Somebody carries, and nothing waits for long."""
+    still = await paused(road.store, OUTBOX)
     for outbox in road.outboxes:
         waiting = await _waits(road, outbox, 0.0)
-        if not await _relays_alive(road, outbox):
+        if outbox.name in still:
+            cause = f"{outbox.name} is paused {still[outbox.name]}: nothing in it is sent."
+            command = f"postroad resume --outbox {outbox.name}"
+            yield Problem(Level.WARNING, cause, "Resume it once its cause is mended.", command)
+        elif not await _relays_alive(road, outbox):
             if waiting:
                 cause = f"Events wait in {outbox.name}, and no relay is alive."
                 yield Problem(Level.FAULT, cause, "Start one.", "postroad relay")

@@ -1,3 +1,38 @@
+-- name: outbox_sent
+-- What was sent last comes first, straight from the index.
+SELECT d.{delivery_event_id} AS event_id, {o}.{event_type} AS event_type, {o}.{topic} AS topic,
+       d.{ordering_key} AS ordering_key, {o}.{version} AS version, d.{state} AS state, d.{attempts} AS attempts,
+       d.{next_attempt_at} AS next_attempt_at, d.{last_error} AS last_error, {o}.{occurred_at} AS occurred_at,
+       d.{published_at} AS published_at, {o}.{aggregate_type} AS aggregate_type, {o}.{aggregate_id} AS aggregate_id,
+       {o}.{deliver_at} AS deliver_at
+  FROM {delivery} d {join_facts}
+ WHERE d.{state} = 'SENT' AND d.{published_at} <= :at
+   AND (d.{published_at} < :at OR d.{delivery_event_id} < :before)
+   AND d.{published_at} >= :since
+   AND (:event_type = '' OR {o}.{event_type} = :event_type)
+   AND (:key = '' OR {o}.{aggregate_id} = :key
+        OR ({o}.{aggregate_type} = :aggregate_type AND {o}.{aggregate_id} = :aggregate_id))
+   AND (:text = '' OR {matches})
+ ORDER BY d.{published_at} DESC, d.{delivery_event_id} DESC
+ LIMIT :limit;
+
+-- name: outbox_skipped
+SELECT d.{delivery_event_id} AS event_id, {o}.{event_type} AS event_type, {o}.{topic} AS topic,
+       d.{ordering_key} AS ordering_key, {o}.{version} AS version, d.{state} AS state, d.{attempts} AS attempts,
+       d.{next_attempt_at} AS next_attempt_at, d.{last_error} AS last_error, {o}.{occurred_at} AS occurred_at,
+       d.{published_at} AS published_at, {o}.{aggregate_type} AS aggregate_type, {o}.{aggregate_id} AS aggregate_id,
+       {o}.{deliver_at} AS deliver_at
+  FROM {delivery} d {join_facts}
+ WHERE d.{state} = 'SKIPPED' AND d.{published_at} <= :at
+   AND (d.{published_at} < :at OR d.{delivery_event_id} < :before)
+   AND d.{published_at} >= :since
+   AND (:event_type = '' OR {o}.{event_type} = :event_type)
+   AND (:key = '' OR {o}.{aggregate_id} = :key
+        OR ({o}.{aggregate_type} = :aggregate_type AND {o}.{aggregate_id} = :aggregate_id))
+   AND (:text = '' OR {matches})
+ ORDER BY d.{published_at} DESC, d.{delivery_event_id} DESC
+ LIMIT :limit;
+
 -- name: outbox_unsent
 -- What happened last comes first; other programs' rows may have no time yet.
 -- The index on (state, published_at) is named, because the optimiser might otherwise walk the primary key.

@@ -9,3 +9,7 @@ SELECT id, kind, name, detail, started_at, seen_at FROM {workers}
 
 -- name: workers_forget
 DELETE FROM {workers} WHERE seen_at < UTC_TIMESTAMP(6) - INTERVAL :ttl * 1000000 MICROSECOND;
+
+-- name: pause_add
+-- One that is there already is told by an error.
+INSERT INTO {pauses} (kind, name, actor, reason, since) VALUES (:kind, :name, :actor, :reason, :now);

@@ -1,14 +1,58 @@
--- name: outbox_unsent
--- What happened last comes first; other programs' rows may have no time yet.
--- Materialised, because the planner might otherwise walk the primary key past millions of sent events.
-WITH unsent AS MATERIALIZED (
+-- name: outbox_sent
+-- What was sent last comes first, straight from the index, which knows the moment only: ordered by the id as well, the
+-- whole table would be sorted as soon as the planner takes it for a small one.
+SELECT * FROM (
   SELECT d.{delivery_event_id} AS event_id, {o}.{event_type} AS event_type, {o}.{topic} AS topic,
          d.{ordering_key} AS ordering_key, {o}.{version} AS version, d.{state} AS state, d.{attempts} AS attempts,
          d.{next_attempt_at} AS next_attempt_at, d.{last_error} AS last_error, {o}.{occurred_at} AS occurred_at,
          d.{published_at} AS published_at, {o}.{aggregate_type} AS aggregate_type, {o}.{aggregate_id} AS aggregate_id,
          {o}.{deliver_at} AS deliver_at
     FROM {delivery} d {join_facts}
-   WHERE d.{state} NOT IN ('SENT', 'SKIPPED') AND d.{state} = :state
+   WHERE d.{state} = 'SENT' AND d.{published_at} <= :at
+     AND (d.{published_at} < :at OR d.{delivery_event_id} < :before)
+     AND d.{published_at} >= :since
+     AND (:event_type = '' OR {o}.{event_type} = :event_type)
+     AND (:key = '' OR {o}.{aggregate_id} = :key
+          OR ({o}.{aggregate_type} = :aggregate_type AND {o}.{aggregate_id} = :aggregate_id))
+     AND (:text = '' OR {matches})
+   ORDER BY d.{published_at} DESC
+   FETCH FIRST :limit ROWS WITH TIES) newest
+ ORDER BY published_at DESC, event_id DESC
+ LIMIT :limit;
+
+-- name: outbox_skipped
+SELECT * FROM (
+  SELECT d.{delivery_event_id} AS event_id, {o}.{event_type} AS event_type, {o}.{topic} AS topic,
+         d.{ordering_key} AS ordering_key, {o}.{version} AS version, d.{state} AS state, d.{attempts} AS attempts,
+         d.{next_attempt_at} AS next_attempt_at, d.{last_error} AS last_error, {o}.{occurred_at} AS occurred_at,
+         d.{published_at} AS published_at, {o}.{aggregate_type} AS aggregate_type, {o}.{aggregate_id} AS aggregate_id,
+         {o}.{deliver_at} AS deliver_at
+    FROM {delivery} d {join_facts}
+   WHERE d.{state} = 'SKIPPED' AND d.{published_at} <= :at
+     AND (d.{published_at} < :at OR d.{delivery_event_id} < :before)
+     AND d.{published_at} >= :since
+     AND (:event_type = '' OR {o}.{event_type} = :event_type)
+     AND (:key = '' OR {o}.{aggregate_id} = :key
+          OR ({o}.{aggregate_type} = :aggregate_type AND {o}.{aggregate_id} = :aggregate_id))
+     AND (:text = '' OR {matches})
+   ORDER BY d.{published_at} DESC
+   FETCH FIRST :limit ROWS WITH TIES) newest
+ ORDER BY published_at DESC, event_id DESC
+ LIMIT :limit;
+
+-- name: outbox_unsent
+-- What happened last comes first; other programs' rows may have no time yet.
+-- First so many of them in the order of their index, because the planner might otherwise walk the whole table, past
+-- millions of sent events. There are fewer: else it is `outbox_unsent_many` that is asked.
+WITH unsent AS MATERIALIZED (
+  SELECT d.{delivery_event_id} AS event_id, {o}.{event_type} AS event_type, {o}.{topic} AS topic,
+         d.{ordering_key} AS ordering_key, {o}.{version} AS version, d.{state} AS state, d.{attempts} AS attempts,
+         d.{next_attempt_at} AS next_attempt_at, d.{last_error} AS last_error, {o}.{occurred_at} AS occurred_at,
+         d.{published_at} AS published_at, {o}.{aggregate_type} AS aggregate_type, {o}.{aggregate_id} AS aggregate_id,
+         {o}.{deliver_at} AS deliver_at
+    FROM (SELECT * FROM {delivery} WHERE {state} NOT IN ('SENT', 'SKIPPED')
+           ORDER BY {shard}, {ordering_key}, {delivery_version} LIMIT 2500) d {join_facts}
+   WHERE d.{state} = :state
      AND (COALESCE({o}.{occurred_at}, CAST('9999-12-31 00:00:00+00' AS timestamptz)) < :at OR (COALESCE({o}.{occurred_at}, CAST('9999-12-31 00:00:00+00' AS timestamptz)) = :at AND d.{delivery_event_id} < :before))
      AND COALESCE({o}.{occurred_at}, CAST('9999-12-31 00:00:00+00' AS timestamptz)) >= :since
      AND (:event_type = '' OR {o}.{event_type} = :event_type)

@@ -9,3 +9,7 @@ SELECT id, kind, name, detail, started_at, seen_at FROM {workers}
 
 -- name: workers_forget
 DELETE FROM {workers} WHERE seen_at < clock_timestamp() - make_interval(secs => :ttl);
+
+-- name: pause_add
+INSERT INTO {pauses} (kind, name, actor, reason, since) VALUES (:kind, :name, :actor, :reason, :now)
+ON CONFLICT (kind, name) DO NOTHING;
