@@ -1,5 +1,6 @@
 """A database in trouble is nobody's fault: no attempt is burnt, and everything is given back."""
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -12,12 +13,14 @@ from postroad.testing.office import RecordingBroker
 from tests.support.consuming import (
     GROUP,
     Broken,
+    NotedDelivery,
     bench,
     deliver,
     handlers,
     placed,
     subscriber,
 )
+from tests.support.outbox import until
 
 
 async def test_an_outage_of_the_store_burns_no_attempt(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,6 +46,38 @@ async def test_an_outage_of_the_store_burns_no_attempt(sqlite_url: str, monkeypa
             assert await deliver(at_work, messages) == [("ack", 1), ("ack", 2)]
             patch.setattr(b.inbox, "claim", down)
             assert (await deliver(at_work, messages))[0][1] < waits[3]
+
+
+async def test_what_comes_while_those_before_it_go_back_goes_back_too(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what meets an outage nobody has a record: nothing else would keep the next of the key from going first."""
+    leaving, gone = asyncio.Event(), asyncio.Event()
+
+    class SlowToLeave(NotedDelivery):
+        async def retry(self, after: float) -> None:
+            leaving.set()
+            await gone.wait()
+            await super().retry(after)
+
+    async def down(*_: Any) -> bool:
+        raise StoreUnavailable("gone")
+
+    async with bench(sqlite_url) as b:
+        at_work = subscriber(b, handlers())
+        verdicts: list[tuple[Any, ...]] = []
+        with monkeypatch.context() as patch:
+            patch.setattr(b.inbox, "claim", down)
+            first = asyncio.create_task(
+                at_work.handle([NotedDelivery(placed(1), verdicts), SlowToLeave(placed(2), verdicts)])
+            )
+            await leaving.wait()
+        second = asyncio.create_task(at_work.handle([NotedDelivery(placed(3), verdicts)]))
+        await until(lambda: at_work.lanes.waiting)
+        gone.set()
+        await asyncio.gather(first, second)
+        assert [(verdict[0], verdict[-1]) for verdict in verdicts] == [("retry", 1), ("retry", 2), ("retry", 3)]
+        assert await b.effects() == []
 
 
 async def test_those_that_meet_the_same_outage_wait_as_if_it_were_one(

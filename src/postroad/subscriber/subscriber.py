@@ -169,8 +169,10 @@ class Subscriber:
     async def _work(self, items: Sequence[Item]) -> None:
         try:
             for lane, wait in (await self._settle(items)).items():
-                # What waits behind something that went back must go back too, or it would be handled first.
-                await self._handling.give_all_back(self._lanes.drop(lane), wait)
+                # What waits behind something that went back must go back too, or it would be handled first: also what
+                # comes in the meantime, handed out before the broker heard of it.
+                while behind := self._lanes.drop(lane):
+                    await self._handling.give_all_back(behind, wait)
         finally:
             for lane in dict.fromkeys(item.lane for item in items):
                 self._lanes.done(lane)

@@ -216,9 +216,10 @@ class RabbitReceiver:
         handed = []
         for entry in self._lanes.ready(self._now()):
             room = self._messages < self._terms.flow.messages and self._bytes + entry.size <= self._terms.flow.bytes
-            if self._messages and not room:
-                break
             assert entry.arrival is not None
+            if (self._messages and not room) or not self._is_current(entry.arrival):
+                # Of a channel that is lost, an earlier one may have been given back in vain: this would go first.
+                break
             handed.append(RabbitDelivery(self, entry, entry.arrival))
             self._messages += 1
             self._bytes += entry.size
