@@ -33,6 +33,8 @@ UNREACHABLE = {
         "subscriber/subscriber.py",
         "give_all_back(items",
     ): "after an error that nobody foresaw: there is none",
+    ("subscriber/subscriber.py", "self._rest(hurry)"): "a pause; in this world nobody pauses",
+    ("subscriber/subscriber.py", "asyncio.wait({hurrying"): "a pause; in this world nobody pauses",
     ("inbox/transaction.py", "session.begin()"): "only prepares: the connection is asked for in the next line",
 }
 """By file and what the line says: awaits at which nobody in this world can stand, each with the reason."""
