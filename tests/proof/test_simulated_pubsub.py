@@ -1,6 +1,5 @@
 """The simulator with Pub/Sub's adapter, on the model of Google's rules: from the outbox to the handler's effect."""
 
-import logging
 from collections.abc import Iterator
 
 import pytest
@@ -16,8 +15,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 @pytest.fixture
-def one(monkeypatch: pytest.MonkeyPatch) -> Iterator[Simulator]:
-    monkeypatch.setattr(logging.root.manager, "disable", logging.CRITICAL)
+def one(quiet: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Simulator]:
     monkeypatch.setattr(world, "Post", PubSubPost)
     monkeypatch.setattr(world, "_BROKERS", 1_000_000_000)  # so that none of the seeds is RabbitMQ's
     monkeypatch.setattr(workload, "TRANSACTIONS", 12)  # so that each key has several events on their way

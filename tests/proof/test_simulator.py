@@ -1,7 +1,6 @@
 """The real code on virtual time: no promise is broken, a seed repeats itself, and planted bugs are found."""
 
 import json
-import logging
 import os
 import subprocess
 import sys
@@ -84,8 +83,7 @@ def test_processes_are_killed_before_and_after_every_await_and_every_statement()
 
 
 @pytest.fixture
-def one(monkeypatch: pytest.MonkeyPatch) -> Iterator[Simulator]:
-    monkeypatch.setattr(logging.root.manager, "disable", logging.CRITICAL)
+def one(quiet: None) -> Iterator[Simulator]:
     with simulator() as one:
         yield one
 
