@@ -235,7 +235,7 @@ async def test_a_poison_message_is_put_aside_told_and_given_back_after_the_cause
         if not stage.broker_url.startswith("kafka"):  # there all tests share the topics, and may have hundreds
             (told_of,) = (await operations.status(road.store, road.outboxes, road.broker)).dead_letters
             assert told_of.event_id == dead.event_id
-        told = {one.check: one.level for one in (await examine(road)).findings}
+        told = {one.check: one.level for one in (await examine(road, patience=120.0)).findings}
         assert told["dead letters"] is Level.WARNING
         stage.disturb = lambda video, version: None
         await operations.retry_dead(road.store, road.broker, [dead], actor="a person", reason="mended")
