@@ -6,7 +6,7 @@ import time
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from postroad.brokers.base import Confirmed, Refused, Unavailable
 from postroad.brokers.kafka.broker import KafkaBroker
@@ -114,8 +114,11 @@ async def test_a_topic_that_has_grown_takes_nothing_before_somebody_has_seen_to_
     await relaxed.aclose()
 
 
-async def test_a_producer_that_cannot_go_on_is_replaced(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The real one cannot be brought to this: that the server has lost track of its numbers."""
+@pytest.mark.parametrize(("ending", "sends"), [("says so", 1), ("takes nothing more", 1), ("is silent", 3)])
+async def test_a_producer_that_cannot_go_on_is_replaced(
+    post: Post, monkeypatch: pytest.MonkeyPatch, ending: str, sends: int
+) -> None:
+    """The real one cannot be brought to this at will: one of the two has lost track of the other."""
     await post.send_texts("k", "a")
     broker = post.broker
     assert isinstance(broker, KafkaBroker)
@@ -125,16 +128,20 @@ async def test_a_producer_that_cannot_go_on_is_replaced(post: Post, monkeypatch:
     class Producer:
         def produce(self, *_: object, on_delivery: object, **__: object) -> None:
             given.append(on_delivery)
-            on_delivery(KafkaError(KafkaError._FATAL, "out of order", fatal=True), None)  # type: ignore[operator]
+            if ending == "takes nothing more":
+                raise KafkaException(KafkaError(KafkaError._FATAL, "out of order"))
+            fatal = KafkaError(KafkaError._FATAL, "out of order", fatal=True)
+            on_delivery(fatal if ending == "says so" else KafkaError(KafkaError._MSG_TIMED_OUT), None)  # type: ignore[operator]
 
         def __getattr__(self, name: str) -> object:
             return getattr(real, name)
 
     real = spent._producer
     monkeypatch.setattr(spent, "_producer", Producer())
-    outcomes = await broker.send([post.message("k", "b"), post.message("k", "c")])
-    assert [type(outcome) for outcome in outcomes] == [Unavailable, Unavailable]
-    assert len(given) == 1
+    for _ in range(sends):
+        outcomes = await broker.send([post.message("k", "b"), post.message("k", "c")])
+        assert [type(outcome) for outcome in outcomes] == [Unavailable, Unavailable]
+    assert len(given) == sends
     await post.send_texts("k", "bc")
     assert broker._publisher._senders[False] is not spent
 

@@ -18,6 +18,8 @@ from postroad.errors import BrokerError, BrokerUnavailable
 
 _LOOK: Final = 0.1
 _LAST_REPORTS: Final = 5.0
+_IN_VAIN: Final = 3
+"""Batches in a row of which nothing arrived, after which a producer is replaced."""
 _REFUSALS: Final = frozenset(
     {
         KafkaError.MSG_SIZE_TOO_LARGE,
@@ -86,13 +88,20 @@ class Sender:
         """Raises KafkaException, BufferError or ValueError if it does not even begin."""
 
         def tell(error: KafkaError | None, _: object) -> None:
-            if error is not None and (error.fatal() or error.code() == KafkaError._FATAL):
-                self.usable = False
+            self._judge(error)
             report(error)
 
-        self._producer.produce(
-            letter.topic, value=letter.value, key=letter.key, headers=list(letter.headers), on_delivery=tell
-        )
+        try:
+            self._producer.produce(
+                letter.topic, value=letter.value, key=letter.key, headers=list(letter.headers), on_delivery=tell
+            )
+        except KafkaException as error:
+            self._judge(error.args[0])
+            raise
+
+    def _judge(self, error: KafkaError | None) -> None:
+        if error is not None and (error.fatal() or error.code() == KafkaError._FATAL):
+            self.usable = False
 
     def stop(self) -> None:
         self._closing = True
@@ -113,11 +122,14 @@ class Publisher:
     def __init__(self, address: Address) -> None:
         self._address = address
         self._senders: dict[bool, Sender] = {}
+        self._in_vain = 0
         self._closed = False
 
     async def send(self, batch: Sequence[Addressed]) -> list[Outcome]:
-        dispatch = _Dispatch(self._sender(), batch)
+        sender = self._sender()
+        dispatch = _Dispatch(sender, batch)
         await dispatch.run(self._address.publish_timeout)
+        self._doubt(sender, dispatch.outcomes)
         if suspects := dispatch.suspects:
             # Each alone: else the same batch would be refused for ever, and cost the innocent their attempts.
             alone = _Dispatch(self._sender(alone=True), [batch[position] for position in suspects])
@@ -125,6 +137,13 @@ class Publisher:
             for position, outcome in zip(suspects, alone.outcomes, strict=True):
                 dispatch.outcomes[position] = outcome
         return dispatch.outcomes
+
+    def _doubt(self, sender: Sender, outcomes: Sequence[Outcome]) -> None:
+        """A producer may stay silent for ever after its server was restarted; another one finds it again."""
+        in_vain = all(isinstance(outcome, Unavailable) for outcome in outcomes)
+        self._in_vain = self._in_vain + 1 if in_vain else 0
+        if self._in_vain >= _IN_VAIN:
+            self._in_vain, sender.usable = 0, False
 
     async def place(self, letter: Letter) -> None:
         """One message, surely. Raises BrokerUnavailable, or BrokerError when it is refused."""
