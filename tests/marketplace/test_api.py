@@ -187,10 +187,11 @@ async def test_the_flow_tells_every_change(client: httpx.AsyncClient, shop: Shop
             async for line in changes:
                 picture = json.loads(line.removeprefix("data: "))
                 created = next(one for one in picture["events"] if one["event_type"] == "ORDER_CREATED")
-                if created["consumer"]:
+                # The consumer may be done before the relay has heard that the event was taken.
+                if created["consumer"] and created["status"] == "SENT":
                     break
         await changes.aclose()
-    assert (created["status"], created["consumer"]) == ("SENT", "inventory-consumer")
+    assert created["consumer"] == "inventory-consumer"
     assert picture["orders"][0]["id"] == order["id"]
     assert next(one for one in picture["events"] if one["event_type"] == "ORDER_TIMEOUT")["deliver_at"]
 

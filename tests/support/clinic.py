@@ -3,6 +3,7 @@
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -19,6 +20,7 @@ TOPIC = "post.parcel.events"
 GROUP = "delivery"
 SUBSCRIPTION = f"{TOPIC}.{GROUP}"
 SLOT = "doctor_slot_"
+_HOUR = timedelta(hours=1)
 
 # Of the tests' own servers: they run as their administrator, and need not outlive a power cut.
 OF_THE_SERVER = frozenset({"settings", "rights"})
@@ -41,17 +43,23 @@ class Clinic:
         return self
 
     async def staff(self) -> "Clinic":
-        """A relay of each outbox and a worker of each group, alive for the next seconds."""
+        """A relay of each outbox and a worker of each group, alive for the next hour: an examination may be slow."""
         for outbox in self.road.outboxes:
             await self.leases(outbox).keep()
         for group in self.road.groups:
             await self.presence(group).run_once()
+        await self.run("UPDATE postroad_worker SET seen_at = :then", then=self.road.clock.now() + _HOUR)
         return self
 
     def leases(self, outbox: OutboxTable) -> ShardLeases:
         road = self.road
         return ShardLeases(
-            road.store, outbox, name="relay-1", ttl=60.0, clock=road.clock, randomness=random.SystemRandom()
+            road.store,
+            outbox,
+            name="relay-1",
+            ttl=_HOUR.total_seconds(),
+            clock=road.clock,
+            randomness=random.SystemRandom(),
         )
 
     def presence(self, group: str) -> Presence:

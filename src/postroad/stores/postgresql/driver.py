@@ -69,6 +69,13 @@ class PostgreSQL(Store):
 
         return Autocommit(self.url)
 
+    @cached_property
+    def looks(self) -> "Autocommit":
+        """The connections of the relays' looks."""
+        from postroad.stores.postgresql.direct import BY_INDEX, Autocommit  # needs the driver
+
+        return Autocommit(self.url, BY_INDEX)
+
     async def execute(
         self, connection: AsyncConnection, statement: str, /, outbox: OutboxTable | None = None, **values: Any
     ) -> Result:
@@ -106,8 +113,9 @@ class PostgreSQL(Store):
         return await begin_and_change(driver, sql, values)
 
     async def change(self, statement: str, /, outbox: OutboxTable | None = None, **values: Any) -> Result:
+        pool = self.looks if statement == "read_due" else self._autocommit
         with self.translating():
-            return await self._autocommit.run(self.sql(statement, outbox), self._adapted(values))
+            return await pool.run(self.sql(statement, outbox), self._adapted(values))
 
     read = change
 
@@ -116,6 +124,7 @@ class PostgreSQL(Store):
 
     async def aclose(self) -> None:
         await self._autocommit.aclose()
+        await self.looks.aclose()
         await super().aclose()
 
     def list_in(self, values: list[Any]) -> object:

@@ -21,36 +21,40 @@ SELECT count(*) AS alive FROM {workers} WHERE kind = 'relay' AND detail = :outbo
 -- Shards with something unsent, then their key heads, both by skip-scan: one index probe for each, however long the
 -- backlog. A head that is parked or waits for its next attempt holds back its key and is still listed, so that the
 -- reader's cursor passes it. A large payload is left out: the reader fetches as many as it can hold.
+-- Statistics of an outbox that was empty make SQLite prefer to read all that waits: so the index is named, and a head
+-- is looked up by itself, since for a join SQLite may build a filter over the whole table.
 WITH RECURSIVE waiting(shard) AS (
-  SELECT min(d.{shard}) FROM {delivery} d WHERE d.{state} NOT IN ('SENT', 'SKIPPED')
+  SELECT min(d.{shard}) FROM {delivery} d INDEXED BY {unsent_index} WHERE d.{state} NOT IN ('SENT', 'SKIPPED')
   UNION ALL
-  SELECT (SELECT min(d.{shard}) FROM {delivery} d WHERE d.{state} NOT IN ('SENT', 'SKIPPED') AND d.{shard} > w.shard)
+  SELECT (SELECT min(d.{shard}) FROM {delivery} d INDEXED BY {unsent_index}
+           WHERE d.{state} NOT IN ('SENT', 'SKIPPED') AND d.{shard} > w.shard)
     FROM waiting w WHERE w.shard IS NOT NULL
 ), keys(shard, depth, ordering_key) AS (
   SELECT s.value, 1, (
-           SELECT d.{ordering_key} FROM {delivery} d
+           SELECT d.{ordering_key} FROM {delivery} d INDEXED BY {unsent_index}
             WHERE d.{shard} = s.value AND d.{state} NOT IN ('SENT', 'SKIPPED') AND d.{ordering_key} > COALESCE(a.value, '')
             ORDER BY d.{ordering_key} LIMIT 1)
     FROM json_each(:shards) s LEFT JOIN json_each(:after) a ON a.key = s.key
    WHERE s.value IN (SELECT shard FROM waiting)
   UNION ALL
   SELECT k.shard, k.depth + 1, (
-           SELECT d.{ordering_key} FROM {delivery} d
+           SELECT d.{ordering_key} FROM {delivery} d INDEXED BY {unsent_index}
             WHERE d.{shard} = k.shard AND d.{state} NOT IN ('SENT', 'SKIPPED') AND d.{ordering_key} > k.ordering_key
             ORDER BY d.{ordering_key} LIMIT 1)
     FROM keys k WHERE k.ordering_key IS NOT NULL AND k.depth < :depth
 ), firsts AS MATERIALIZED (
   SELECT k.shard, k.ordering_key, (
-           SELECT d.{delivery_version} FROM {delivery} d
+           SELECT d.{delivery_version} FROM {delivery} d INDEXED BY {unsent_index}
             WHERE d.{shard} = k.shard AND d.{ordering_key} = k.ordering_key AND d.{state} NOT IN ('SENT', 'SKIPPED')
             ORDER BY d.{delivery_version} LIMIT 1) AS version
     FROM keys k WHERE k.ordering_key IS NOT NULL
 ), heads AS MATERIALIZED (
-  SELECT f.shard, f.ordering_key, f.version,
-         d.{state} <> 'FAILED' AND (d.{next_attempt_at} IS NULL OR d.{next_attempt_at} <= postroad_now()) AS due
+  SELECT f.shard, f.ordering_key, f.version, (
+           SELECT d.{state} <> 'FAILED' AND (d.{next_attempt_at} IS NULL OR d.{next_attempt_at} <= postroad_now())
+             FROM {delivery} d INDEXED BY {unsent_index}
+            WHERE d.{shard} = f.shard AND d.{ordering_key} = f.ordering_key AND d.{delivery_version} = f.version
+              AND d.{state} NOT IN ('SENT', 'SKIPPED')) AS due
     FROM firsts f
-    CROSS JOIN {delivery} d ON d.{shard} = f.shard AND d.{ordering_key} = f.ordering_key
-     AND d.{delivery_version} = f.version AND d.{state} NOT IN ('SENT', 'SKIPPED')
 )
 SELECT h.shard, h.ordering_key, {o}.{event_id} AS event_id, d.{state} AS state, d.{attempts} AS attempts,
        {o}.{version} AS version, {o}.{topic} AS topic, {o}.{event_type} AS event_type,
@@ -60,7 +64,7 @@ SELECT h.shard, h.ordering_key, {o}.{event_id} AS event_id, d.{state} AS state, 
        {o}.{tenant_id} AS tenant_id, {o}.{correlation_id} AS correlation_id, {o}.{causation_id} AS causation_id,
        {o}.{attributes} AS attributes, {o}.{occurred_at} AS occurred_at, {o}.{deliver_at} AS deliver_at
   FROM heads h
-  LEFT JOIN {delivery} d
+  LEFT JOIN {delivery} d INDEXED BY {unsent_index}
     ON h.due AND d.{shard} = h.shard AND d.{ordering_key} = h.ordering_key AND d.{state} NOT IN ('SENT', 'SKIPPED')
    AND d.{delivery_version} >= h.version
    AND d.{delivery_version} < h.version + MAX(1, :most / MAX(1, (SELECT count(*) FROM heads x WHERE x.due)))
