@@ -99,6 +99,48 @@ async def test_those_that_meet_the_same_outage_wait_as_if_it_were_one(
         assert 0.5 <= min(again) <= max(again) <= 1.0
 
 
+async def test_while_the_database_is_away_one_event_asks_for_all(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with bench(sqlite_url) as b:
+        asked = 0
+
+        async def down(*_: Any) -> bool:
+            nonlocal asked
+            asked += 1
+            raise StoreUnavailable("gone")
+
+        monkeypatch.setattr(b.inbox, "claim", down)
+        clock = VirtualClock()
+        at_work, messages = subscriber(b, handlers(), clock=clock), [placed(1, str(key)) for key in range(100)]
+        for _ in range(5):
+            asked = 0
+            verdicts = await deliver(at_work, messages)
+            assert {(verdict, version) for verdict, _, version in verdicts} == {("retry", 1)}
+            clock.shift(1.0)
+        assert 1 <= asked <= at_work.options.concurrency
+        monkeypatch.undo()
+        assert await deliver(at_work, messages) == [("ack", 1)] * 100
+
+
+async def test_an_event_that_always_breaks_the_connection_stops_no_other(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with bench(sqlite_url) as b:
+        claim = b.inbox.claim
+
+        async def sometimes(connection: Any, group: str, messages: Any) -> bool:
+            if messages[0].aggregate_id == "bad":
+                raise StoreUnavailable("gone")
+            return await claim(connection, group, messages)
+
+        monkeypatch.setattr(b.inbox, "claim", sometimes)
+        at_work = subscriber(b, handlers(), clock=VirtualClock())
+        for version in range(1, 5):
+            assert (await deliver(at_work, [placed(1, "bad")]))[0][0] == "retry"
+            assert (await deliver(at_work, [placed(version, "good")]))[0][0] == "ack"
+
+
 @pytest.mark.parametrize("outage", [True, False])
 async def test_what_waits_unrecorded_waits_no_longer_than_the_broker_keeps_its_place(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch, outage: bool

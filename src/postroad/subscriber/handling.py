@@ -5,7 +5,7 @@ import logging
 import math
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Final
@@ -77,6 +77,9 @@ class Handling:
 
     async def handle(self, items: Sequence[Item]) -> dict[Hashable, float]:
         """Settles every item. What is returned: the lanes that must wait now, and for how many seconds."""
+        if self._outages > 1 and self._clock.monotonic() < self._same_outage_until:
+            # The database is still away: if each event asked for itself, it would be kept busy with refusals.
+            return await self._wait_for_the_database(items)
         left: deque[Item] = deque(items)
         waits: dict[Hashable, float] = {}
         try:
@@ -90,9 +93,8 @@ class Handling:
                     waits[left[0].lane] = wait
                 left.popleft()
         except StoreError as error:
-            wait = self._outage(error)
-            await self.give_all_back(left, wait)
-            waits |= {item.lane: wait for item in left}
+            self._outage(error)
+            waits |= await self._wait_for_the_database(left)
         return waits
 
     async def give_back(self, item: Item, after: float) -> float:
@@ -313,18 +315,25 @@ class Handling:
         self.statistics.dead += 1
         await self._settle(partial(item.delivery.dead, reason))
 
-    def _outage(self, error: StoreError) -> float:
-        """Not the message's fault: no attempt is burnt, and the wait grows while the trouble lasts."""
+    def _outage(self, error: StoreError) -> None:
+        """All that run side by side fail together: counted one by one, a blip would cost the longest wait."""
         now = self._clock.monotonic()
-        # All that run side by side fail together: counted one by one, a blip would cost the longest wait.
-        self._outages += now >= self._same_outage_until
-        wait = min(_LONGEST_OUTAGE_WAIT, _OUTAGE_WAIT * 2.0 ** min(self._outages - 1, 16))
         if now >= self._same_outage_until:
-            self._same_outage_until = now + wait * _SHORTEST_PART
+            self._outages += 1
+            self._same_outage_until = now + self._outage_wait() * _SHORTEST_PART
         if self._occasionally("store"):
             _log.warning("group %s waits for its database: %s", self._group, error)
+
+    def _outage_wait(self) -> float:
+        return min(_LONGEST_OUTAGE_WAIT, _OUTAGE_WAIT * 2.0 ** min(self._outages - 1, 16))
+
+    async def _wait_for_the_database(self, items: Collection[Item]) -> dict[Hashable, float]:
+        """Not the messages' fault: no attempt is burnt, and the wait grows while the trouble lasts."""
         # Spread out, so that all that were given back do not come again in the same moment.
-        return min(wait, self.longest_unrecorded) * self._randomness.uniform(_SHORTEST_PART, 1.0)
+        spread = self._randomness.uniform(_SHORTEST_PART, 1.0)
+        wait = min(self._outage_wait(), self.longest_unrecorded) * spread
+        await self.give_all_back(items, wait)
+        return {item.lane: wait for item in items}
 
     async def _settle(self, give: Callable[[], Awaitable[None]]) -> None:
         """Gives the verdict until the broker has it: for as long as we live, the message is ours, and its key waits."""
