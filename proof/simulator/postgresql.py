@@ -273,6 +273,10 @@ class SimulatedPostgreSQL(driver.PostgreSQL):
     def _autocommit(self) -> Autocommit:
         return _Inline(self)
 
+    @property
+    def looks(self) -> Autocommit:
+        return self._autocommit
+
     async def execute(
         self, connection: Any, statement: str, /, outbox: OutboxTable | None = None, **values: Any
     ) -> Result:

@@ -129,13 +129,17 @@ class Runner:
 
     async def _retry(self) -> None:
         assert self._scheduler is not None
-        await self._scheduler.run_once(lambda group: self._gates.of(GROUP, group).is_open)
+        await self._scheduler.run_once(lambda group: self._goes_on() and self._gates.of(GROUP, group).is_open)
 
     async def _prune(self) -> None:
         for pruner in self._pruners:
-            await pruner.run_once()
-        while await self._road.inbox.prune(self._road.inbox_retention, limit=_PRUNED_AT_ONCE) == _PRUNED_AT_ONCE:
-            pass
+            await pruner.run_once(self._goes_on)
+        while self._goes_on():
+            if await self._road.inbox.prune(self._road.inbox_retention, limit=_PRUNED_AT_ONCE) < _PRUNED_AT_ONCE:
+                break
+
+    def _goes_on(self) -> bool:
+        return not self._stop.is_set()
 
 
 async def _end_with(tasks: Sequence[asyncio.Task[None]], body: asyncio.Task[Any] | None) -> None:

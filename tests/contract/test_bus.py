@@ -91,6 +91,27 @@ async def test_what_is_published_behind_a_failure_waits_for_it(database_url: str
 
 
 @pytest.mark.spec("T9")
+async def test_a_long_queue_behind_a_failure_keeps_no_other_key_waiting(database_url: str) -> None:
+    async with bench(database_url) as b:
+        bus, shaky = made(b)
+        scheduler = RetryScheduler(b.inbox, bus)
+        head, *behind = [placed(version) for version in range(1, 111)]
+        await bus.publish(head)
+        for message in behind:
+            await bus.publish(message)
+            await b.make_due(message)
+        await bus.publish(other := placed(200, "other"))
+        await b.make_due(other)
+        assert shaky.calls == 2
+        shaky.well = True
+        assert await scheduler.run_once() == 1
+        assert (await b.record(other, "INVENTORY")).status is Status.SUCCEEDED
+        await b.make_due(head)
+        assert await scheduler.run_once() == 100
+        assert shaky.calls == 2 + 1 + 100
+
+
+@pytest.mark.spec("T9")
 async def test_two_schedulers_run_a_failure_once(database_url: str) -> None:
     async with bench(database_url) as b:
         bus, shaky = made(b)

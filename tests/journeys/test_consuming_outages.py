@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from postroad.errors import StoreUnavailable
+from postroad.errors import StoreBusy, StoreUnavailable
 from postroad.retry import Retry
 from postroad.testing.clock import VirtualClock
 from postroad.testing.office import RecordingBroker
@@ -121,6 +121,25 @@ async def test_while_the_database_is_away_one_event_asks_for_all(
         assert 1 <= asked <= at_work.options.concurrency
         monkeypatch.undo()
         assert await deliver(at_work, messages) == [("ack", 1)] * 100
+
+
+async def test_a_deadlock_stops_no_other(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with bench(sqlite_url) as b:
+        claim = b.inbox.claim
+
+        async def sometimes(connection: Any, group: str, messages: Any) -> bool:
+            if messages[0].aggregate_id == "bad":
+                raise StoreBusy("a deadlock")
+            return await claim(connection, group, messages)
+
+        monkeypatch.setattr(b.inbox, "claim", sometimes)
+        clock = VirtualClock()
+        at_work = subscriber(b, handlers(), clock=clock)
+        for _ in range(3):
+            assert (await deliver(at_work, [placed(1, "bad")]))[0][0] == "retry"
+            clock.shift(1.0)
+        assert (await deliver(at_work, [placed(1, "bad")]))[0][0] == "retry"
+        assert await deliver(at_work, [placed(1, "good")]) == [("ack", 1)]
 
 
 async def test_an_event_that_always_breaks_the_connection_stops_no_other(

@@ -169,7 +169,7 @@ async def test_what_would_be_tried_again_waits_for_the_end_of_the_pause(database
             yard.free.set()  # it fails, and is due a twentieth of a second later
             await until(at_rest(runner))
             record = (await operations.inbox_page(road.store, group=GROUP))[0]
-            await until(lambda: record.next_retry_at < road.clock.now())
+            await until(lambda: record.next_retry_at is None or record.next_retry_at < road.clock.now())
             tried = list(yard.tried)
             await yard.resume()
             await road.drain()
@@ -224,6 +224,25 @@ async def test_a_pause_ends_the_schedulers_round_after_the_one_in_hand(sqlite_ur
         tried = len(broken.tried)
         assert await RetryScheduler(b.inbox, bus).run_once(lambda _: len(broken.tried) == tried) == 1
         assert await RetryScheduler(b.inbox, bus).run_once() == 2
+
+
+async def test_a_process_that_stops_begins_nothing_more_by_itself(sqlite_url: str) -> None:
+    async with opened(sqlite_url) as yard:
+        road = yard.road
+        yard.failures = 1
+        async with road.session() as session, session.begin():
+            id = road.add(session, StoneCut("a", 0)).id
+        async with road.runner().started():
+            await road.drain()
+        await operations.replay_event(road.store, road.outboxes, GROUP, id, actor="ann")
+        tries, runner = len(yard.tried), road.runner()
+        runner._scheduler = RetryScheduler(road.inbox, road.bus)
+        runner._stop.set()
+        await runner._retry()
+        assert len(yard.tried) == tries
+        runner._stop.clear()
+        await runner._retry()
+        assert len(yard.tried) == tries + 1
 
 
 async def test_who_is_started_during_a_pause_takes_nothing(sqlite_url: str) -> None:

@@ -20,7 +20,7 @@ from postroad.handlers import Bus, Registry
 from postroad.message import Message
 from postroad.presence import Presence
 from postroad.stores.base import Result
-from tests.support.consuming import GROUP, TOPIC, OrderPlaced, bench, placed, subscriber
+from tests.support.consuming import GROUP, TOPIC, OrderPlaced, bench, deliver, handlers, placed, subscriber
 
 
 def strange() -> Exception:
@@ -136,3 +136,14 @@ async def test_letting_go_of_a_lease_hides_no_cancellation(sqlite_url: str, monk
         attempt.cancel()
         with pytest.raises(asyncio.CancelledError):
             await attempt
+
+
+async def test_an_error_of_the_handlers_own_database_is_the_events(fresh_postgresql_url: str) -> None:
+    """Else it would come again for ever, as if our database were away, and nobody would be told."""
+
+    async def look_aside(event: OrderPlaced, session: AsyncSession) -> None:
+        raise strange()
+
+    async with bench(fresh_postgresql_url) as b:
+        await deliver(subscriber(b, handlers(look_aside)), [message := placed(1)])
+        assert (await b.record(message, GROUP)).retry_count == 1

@@ -1,6 +1,6 @@
 """What the database knows of a projection: whether it is being rebuilt, by whom, and what happened meanwhile."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -123,10 +123,12 @@ class Caretaker:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def run_once(self) -> int:
-        """How many there were."""
+    async def run_once(self, goes_on: Callable[[], bool] = lambda: True) -> int:
+        """For as long as `goes_on` says so; how many there were."""
         given_up = 0
         for row in (await self._store.read("projections_lapsed")).rows:
+            if not goes_on():
+                break
             async with self._store.transaction() as connection:
                 lapsed = await self._store.execute(connection, "projection_lapse", name=row.name)
                 if lapsed.rowcount:

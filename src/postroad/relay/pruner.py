@@ -1,5 +1,7 @@
 """Removing what was sent or skipped long ago. What is unsent, or parked for a person, is never touched."""
 
+from collections.abc import Callable
+
 from postroad.errors import ConfigurationError
 from postroad.stores.base import Store, id_text
 from postroad.stores.tables import OutboxTable
@@ -16,15 +18,15 @@ class Pruner:
             raise ConfigurationError(f"retention is {retention}: it must be more than 0 seconds.")
         self._store, self._outbox, self._retention, self._batch = store, outbox, retention, batch
 
-    async def run_once(self) -> int:
-        """Removes everything that is old enough; how many events that was."""
+    async def run_once(self, goes_on: Callable[[], bool] = lambda: True) -> int:
+        """Removes what is old enough, for as long as `goes_on` says so; how many events that was."""
         async with self._store.transaction() as connection:
             await self._store.execute(connection, "workers_forget", ttl=_WORKER_MEMORY)
-        return sum([await self._remove(old) for old in ("prunable", "prunable_skipped")])
+        return sum([await self._remove(old, goes_on) for old in ("prunable", "prunable_skipped")])
 
-    async def _remove(self, old: str) -> int:
+    async def _remove(self, old: str, goes_on: Callable[[], bool]) -> int:
         removed = 0
-        while True:
+        while goes_on():
             async with self._store.transaction() as connection:
                 # Chosen once for both tables: two searches could disagree, and leave facts without delivery.
                 found = await self._store.execute(
@@ -37,4 +39,5 @@ class Pruner:
                     await self._store.execute(connection, "prune_sent", outbox=self._outbox, ids=ids)
             removed += len(ids)
             if len(ids) < self._batch:
-                return removed
+                break
+        return removed

@@ -21,6 +21,7 @@ from postroad.errors import (
     PostroadError,
     StoreBusy,
     StoreError,
+    StoreUnavailable,
     UnknownEventType,
 )
 from postroad.inbox import Acquired, AcquireState, Inbox, Lease, Status
@@ -68,6 +69,7 @@ class Handling:
         its key might go first."""
         self._outages = 0
         self._same_outage_until = -math.inf
+        self._away = False
         self._occasionally = Occasionally(clock)
         self.statistics = Statistics()
         self.tell: Tell | None = None
@@ -77,7 +79,7 @@ class Handling:
 
     async def handle(self, items: Sequence[Item]) -> dict[Hashable, float]:
         """Settles every item. What is returned: the lanes that must wait now, and for how many seconds."""
-        if self._outages > 1 and self._clock.monotonic() < self._same_outage_until:
+        if self._away and self._clock.monotonic() < self._same_outage_until:
             # The database is still away: if each event asked for itself, it would be kept busy with refusals.
             return await self._wait_for_the_database(items)
         left: deque[Item] = deque(items)
@@ -231,7 +233,7 @@ class Handling:
     # -- verdicts ----------------------------------------------------------------------------------------
 
     async def _handled(self, item: Ready, began: float) -> None:
-        self._outages, self._same_outage_until = 0, -math.inf
+        self._outages, self._same_outage_until, self._away = 0, -math.inf, False
         self.statistics.handled += 1
         if self.tell is not None:
             self.tell(item.message, self._clock.monotonic() - began)
@@ -316,10 +318,12 @@ class Handling:
         await self._settle(partial(item.delivery.dead, reason))
 
     def _outage(self, error: StoreError) -> None:
-        """All that run side by side fail together: counted one by one, a blip would cost the longest wait."""
+        """The event's transaction failed through no fault of its own: a blip, a deadlock, or the database is away."""
         now = self._clock.monotonic()
+        # All that run side by side fail together: counted one by one, a blip would cost the longest wait.
         if now >= self._same_outage_until:
             self._outages += 1
+            self._away = self._outages > 1 and isinstance(error, StoreUnavailable)
             self._same_outage_until = now + self._outage_wait() * _SHORTEST_PART
         if self._occasionally("store"):
             _log.warning("group %s waits for its database: %s", self._group, error)

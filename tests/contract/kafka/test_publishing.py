@@ -109,6 +109,11 @@ async def test_a_topic_that_has_grown_takes_nothing_before_somebody_has_seen_to_
     assert isinstance(outcome, Unavailable)
     assert "has 4 partitions, and 3 are agreed on" in outcome.reason
     assert records(kafka_url, post.topic) == []
+    producer = broker._publisher._senders[False]
+    for _ in range(3):
+        await broker.send([post.message("k", "a")])
+    assert broker._publisher._senders[False] is producer
+    assert producer.usable
     relaxed = connected(kafka_url, partitions="any")
     assert list(await relaxed.send([post.message("k", "a")])) == [Confirmed()]
     await relaxed.aclose()

@@ -129,7 +129,8 @@ class Publisher:
         sender = self._sender()
         dispatch = _Dispatch(sender, batch)
         await dispatch.run(self._address.publish_timeout)
-        self._doubt(sender, dispatch.outcomes)
+        if any(isinstance(one.letter, Letter) for one in batch):
+            self._doubt(sender, dispatch.outcomes)
         if suspects := dispatch.suspects:
             # Each alone: else the same batch would be refused for ever, and cost the innocent their attempts.
             alone = _Dispatch(self._sender(alone=True), [batch[position] for position in suspects])

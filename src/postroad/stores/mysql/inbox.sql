@@ -83,11 +83,16 @@ VALUES (:group, :event_id, :tenant_id, :event_type, :topic, :ordering_key, :vers
 
 -- name: inbox_due
 -- Only what nobody else will deliver again: the message is here. A dead holder's lease counts as due.
+-- What waits behind an event that is not due yet is left out: there may be more of it than is asked for.
 SELECT consumer_group, event_id, tenant_id, event_type, topic, ordering_key, version, status, locked_by,
        locked_until, epoch, next_retry_at, retry_count, error_msg, received_at, processed_at, message
-  FROM {inbox}
+  FROM {inbox} i
  WHERE consumer_group = :group AND status <> 1 AND message IS NOT NULL
    AND ((status = 2 AND next_retry_at <= UTC_TIMESTAMP(6)) OR (status = 0 AND locked_until <= UTC_TIMESTAMP(6)))
+   AND NOT EXISTS (
+     SELECT 1 FROM {inbox} w
+      WHERE w.consumer_group = i.consumer_group AND w.waiting_key = i.ordering_key AND w.version < i.version
+        AND (w.next_retry_at > UTC_TIMESTAMP(6) OR w.locked_until > UTC_TIMESTAMP(6)))
  ORDER BY version, COALESCE(next_retry_at, locked_until)
  LIMIT :limit;
 

@@ -20,11 +20,6 @@ from postroad.stores.queries import restyle
 
 Connection = psycopg.AsyncConnection[Any]
 _CONNECTIONS: Final = 10
-# Compiling a look takes a hundred times longer than running it; a mark must see what was committed before.
-_ALWAYS: Final = "SET jit = off; SET default_transaction_isolation = 'read committed'"
-BY_INDEX: Final = "SET enable_bitmapscan = off; SET enable_seqscan = off; SET enable_sort = off"
-"""For skip-scans. Statistics of an outbox that was empty make the planner collect and sort all that waits, where the
-first entry of an index is asked for: the longer the backlog, the slower each look."""
 _restyled = cache(restyle)
 
 
@@ -41,7 +36,7 @@ async def execute(connection: Connection, sql: str, values: Mapping[str, Any]) -
 
 class Autocommit:
     def __init__(self, url: URL, settings: str = "") -> None:
-        self._url, self._settings = url, f"{_ALWAYS}; {settings}"
+        self._url, self._settings = url, settings
         self._idle: list[Connection] = []
         self._room = asyncio.Semaphore(_CONNECTIONS)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -87,7 +82,9 @@ class Autocommit:
             connection = await psycopg.AsyncConnection.connect(
                 **connect_args(self._url), autocommit=True, application_name="postroad"
             )
-            await connection.execute(self._settings)
+            # Compiling a look takes a hundred times longer than running it; a mark must see what was committed before.
+            always = "SET jit = off; SET default_transaction_isolation = 'read committed'"
+            await connection.execute(f"{always}; {self._settings}")
         except BaseException as error:
             if connection is not None:
                 await connection.close()

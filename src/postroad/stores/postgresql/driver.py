@@ -71,10 +71,12 @@ class PostgreSQL(Store):
 
     @cached_property
     def looks(self) -> "Autocommit":
-        """The connections of the relays' looks."""
-        from postroad.stores.postgresql.direct import BY_INDEX, Autocommit  # needs the driver
+        """The connections of the relays' looks, which are skip-scans. Statistics of an outbox that was empty make the
+        planner collect and sort all that waits, where the first entry of an index is asked for."""
+        from postroad.stores.postgresql.direct import Autocommit  # needs the driver
 
-        return Autocommit(self.url, BY_INDEX)
+        by_index = "SET enable_bitmapscan = off; SET enable_seqscan = off; SET enable_sort = off"
+        return Autocommit(self.url, by_index)
 
     async def execute(
         self, connection: AsyncConnection, statement: str, /, outbox: OutboxTable | None = None, **values: Any
@@ -167,8 +169,10 @@ class PostgreSQL(Store):
         # Refused connections carry no code; class 08 is "connection exception", 57P0x a server going down.
         code = self.code_of(error)
         lost = code.startswith("08") or code in {"57P01", "57P02", "57P03"}
-        origin = getattr(error, "orig", None)
-        return lost or super().is_disconnect(error) or (not code and type(origin).__name__ == "OperationalError")
+        origin = type(getattr(error, "orig", None))
+        # Of this driver: a handler may have a database of its own besides.
+        ours = origin.__name__ == "OperationalError" and origin.__module__.startswith("psycopg")
+        return lost or super().is_disconnect(error) or (ours and not code)
 
 
 def _element(value: object) -> str:
