@@ -101,8 +101,10 @@ def test_a_lost_connection_is_told_by_sqlalchemy_too() -> None:
 
 def test_postgresql_refuses_a_connection_without_a_code() -> None:
     store = open_store(URLS["postgres"])
-    refused = type("OperationalError", (DriverError,), {})
+    refused = type("OperationalError", (DriverError,), {"__module__": "psycopg.errors"})
     assert store.is_disconnect(DBAPIError(None, None, refused("connection refused")))
+    anothers = type("OperationalError", (DriverError,), {"__module__": "sqlite3"})
+    assert not store.is_disconnect(DBAPIError(None, None, anothers("no such column")))
     coded = refused("terminated by a rule of mine")
     coded.sqlstate = "42501"
     assert not store.is_disconnect(DBAPIError(None, None, coded))
