@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from postroad.errors import StoreBusy, StoreUnavailable
+from postroad.errors import StoreBusy, StoreError, StoreUnavailable
+from postroad.inbox import Inbox
 from postroad.retry import Retry
 from postroad.testing.clock import VirtualClock
 from postroad.testing.office import RecordingBroker
@@ -123,16 +124,20 @@ async def test_while_the_database_is_away_one_event_asks_for_all(
         assert await deliver(at_work, messages) == [("ack", 1)] * 100
 
 
+def failing_for_the_bad(inbox: Inbox, error: StoreError) -> Any:
+    claim = inbox.claim
+
+    async def sometimes(connection: Any, group: str, messages: Any) -> bool:
+        if messages[0].aggregate_id == "bad":
+            raise error
+        return await claim(connection, group, messages)
+
+    return sometimes
+
+
 async def test_a_deadlock_stops_no_other(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with bench(sqlite_url) as b:
-        claim = b.inbox.claim
-
-        async def sometimes(connection: Any, group: str, messages: Any) -> bool:
-            if messages[0].aggregate_id == "bad":
-                raise StoreBusy("a deadlock")
-            return await claim(connection, group, messages)
-
-        monkeypatch.setattr(b.inbox, "claim", sometimes)
+        monkeypatch.setattr(b.inbox, "claim", failing_for_the_bad(b.inbox, StoreBusy("a deadlock")))
         clock = VirtualClock()
         at_work = subscriber(b, handlers(), clock=clock)
         for _ in range(3):
@@ -146,14 +151,7 @@ async def test_an_event_that_always_breaks_the_connection_stops_no_other(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with bench(sqlite_url) as b:
-        claim = b.inbox.claim
-
-        async def sometimes(connection: Any, group: str, messages: Any) -> bool:
-            if messages[0].aggregate_id == "bad":
-                raise StoreUnavailable("gone")
-            return await claim(connection, group, messages)
-
-        monkeypatch.setattr(b.inbox, "claim", sometimes)
+        monkeypatch.setattr(b.inbox, "claim", failing_for_the_bad(b.inbox, StoreUnavailable("gone")))
         at_work = subscriber(b, handlers(), clock=VirtualClock())
         for version in range(1, 5):
             assert (await deliver(at_work, [placed(1, "bad")]))[0][0] == "retry"

@@ -179,15 +179,20 @@ async def test_what_would_be_tried_again_waits_for_the_end_of_the_pause(database
         assert group.highest_retry_count == 0
 
 
+async def leave_to_the_scheduler(yard: Yard) -> None:
+    """An event that is due, and that no broker holds."""
+    road, yard.failures = yard.road, 1
+    async with road.session() as session, session.begin():
+        id = road.add(session, StoneCut("a", 0)).id
+    async with road.runner().started():
+        await road.drain()
+    await operations.replay_event(road.store, road.outboxes, GROUP, id, actor="ann")
+
+
 async def test_what_no_broker_holds_is_not_tried_during_a_pause_either(sqlite_url: str) -> None:
     async with opened(sqlite_url) as yard:
         road = yard.road
-        yard.failures = 1
-        async with road.session() as session, session.begin():
-            id = road.add(session, StoneCut("a", 0)).id
-        async with road.runner().started():
-            await road.drain()
-        await operations.replay_event(road.store, road.outboxes, GROUP, id, actor="ann")
+        await leave_to_the_scheduler(yard)
         await operations.pause_group(road.store, road.groups, GROUP, actor="ann")
         runner = road.runner(groups=[])  # of a process that has no consumer of the group: only its scheduler
         runner._scheduler = RetryScheduler(road.inbox, road.bus)
@@ -229,12 +234,7 @@ async def test_a_pause_ends_the_schedulers_round_after_the_one_in_hand(sqlite_ur
 async def test_a_process_that_stops_begins_nothing_more_by_itself(sqlite_url: str) -> None:
     async with opened(sqlite_url) as yard:
         road = yard.road
-        yard.failures = 1
-        async with road.session() as session, session.begin():
-            id = road.add(session, StoneCut("a", 0)).id
-        async with road.runner().started():
-            await road.drain()
-        await operations.replay_event(road.store, road.outboxes, GROUP, id, actor="ann")
+        await leave_to_the_scheduler(yard)
         tries, runner = len(yard.tried), road.runner()
         runner._scheduler = RetryScheduler(road.inbox, road.bus)
         runner._stop.set()
