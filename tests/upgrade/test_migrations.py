@@ -1,10 +1,13 @@
 """The schema: created once, by whoever comes first, the same by hand; what older code left is carried on."""
 
 import asyncio
+import hashlib
 import os
 import re
 import shutil
+import sqlite3
 import subprocess
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -18,11 +21,16 @@ from postroad.stores.migrations import all_migrations, migrate, pending, require
 from postroad.stores.tables import DEFAULT_OUTBOX, OutboxTable
 from postroad.testing import FaultyBroker
 from postroad.testing.office import Office
+from tests.support.blueprint import blueprint
+from tests.support.components import missing
 from tests.support.genesis import StartSession, genesis
 
 TABLES = (DEFAULT_OUTBOX, OutboxTable("postroad_facts", append_only=True))
 FIRST = Path(__file__).parent / "first"
 """Dumps of the first published schema with events in every state, for each database's own console."""
+PUBLISHED = Path(__file__).with_name("published.txt")
+"""A checksum of every migration that somebody may have run."""
+STORES = Path(__file__).parents[2] / "src/postroad/stores"
 
 
 @pytest.fixture
@@ -83,10 +91,12 @@ async def test_a_migration_that_was_cut_off_after_any_of_its_statements_is_resum
     """Each run gets one change further and dies right after it, before it could note how far it came."""
     engine = store.engine.sync_engine
     runs, before = 0, None
+    reached: set[str] = set()
     while True:
 
         def cut(connection: object, cursor: object, statement: str, *_: object) -> None:
-            if re.match(r"(--.*\n)*(CREATE|ALTER)", statement):
+            if re.match(r"(--.*\n)*(CREATE|ALTER)", statement) and statement not in reached:
+                reached.add(statement)
                 raise PowerCut
 
         event.listen(engine, "after_cursor_execute", cut)
@@ -99,7 +109,7 @@ async def test_a_migration_that_was_cut_off_after_any_of_its_statements_is_resum
             event.remove(engine, "after_cursor_execute", cut)
         if store_kind != "mariadb":
             # Nothing of it was kept: the schema changes with its transaction.
-            assert await shape(store) == {}
+            assert await blueprint(store) == []
             await migrate(store, TABLES)
             break
         after = await everything(store)
@@ -119,13 +129,10 @@ async def test_a_migration_that_was_cut_off_after_any_of_its_statements_is_resum
 
 
 async def everything(store: Store) -> object:
-    """Also the routines and the rows that a migration writes."""
+    """Also the rows that a migration writes."""
     async with store.reading() as connection:
-        routines = await connection.exec_driver_sql(
-            "SELECT routine_name FROM information_schema.routines WHERE routine_schema = DATABASE() ORDER BY 1"
-        )
         rows = await connection.exec_driver_sql("SELECT name, target FROM postroad_migration ORDER BY 1, 2")
-        return await shape(store), routines.fetchall(), rows.fetchall()
+        return await blueprint(store), rows.fetchall()
 
 
 async def test_a_table_of_somebody_else_is_not_taken_for_a_migration_cut_off(store: Store) -> None:
@@ -136,26 +143,6 @@ async def test_a_table_of_somebody_else_is_not_taken_for_a_migration_cut_off(sto
             await migrate(store, TABLES)
 
 
-async def shape(store: Store) -> dict[str, object]:
-    """Tables, columns, keys and indexes, and that the add routine works."""
-
-    def look(sync: object) -> dict[str, object]:
-        inspector = inspect(sync)
-        return {
-            table: (
-                sorted(
-                    (column["name"], str(column["type"]), column["nullable"]) for column in inspector.get_columns(table)
-                ),
-                sorted(str((index["name"], index["column_names"])) for index in inspector.get_indexes(table)),
-                inspector.get_pk_constraint(table)["constrained_columns"],
-            )
-            for table in inspector.get_table_names()
-        }
-
-    async with store.reading() as connection:
-        return await connection.run_sync(look)
-
-
 @pytest.mark.parametrize("store_kind", ["sqlite", "postgresql", "mariadb"])
 async def test_the_script_pasted_into_the_console_makes_the_same_schema(
     store: Store, store_kind: str, database_url: str, tmp_path: Path, request: pytest.FixtureRequest
@@ -163,7 +150,7 @@ async def test_the_script_pasted_into_the_console_makes_the_same_schema(
     text = script(store, all_migrations(store, TABLES))
     into_console(store_kind, database_url, text)
     assert await pending(store, TABLES) == []
-    by_hand = await shape(store)
+    by_hand = await blueprint(store)
     office = Office(store, *TABLES)
     await office.post("a", "a")
     await office.carry()
@@ -171,7 +158,7 @@ async def test_the_script_pasted_into_the_console_makes_the_same_schema(
     office.outbox.close()
     await drop_everything(store, store_kind)
     await migrate(store, TABLES)
-    assert await shape(store) == by_hand
+    assert await blueprint(store) == by_hand
     assert script(store, []) == ""
 
 
@@ -192,9 +179,12 @@ async def drop_everything(store: Store, kind: str) -> None:
 
 
 def into_console(kind: str, url: str, text: str) -> None:
+    if kind == "sqlite":
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
+            connection.executescript(text)
+        return
     parts = urlsplit(url)
     command = {
-        "sqlite": ["sqlite3", "-bail", url.removeprefix("sqlite:///")],
         "postgresql": ["psql", "--quiet", "--set", "ON_ERROR_STOP=1", url],
         "mariadb": [
             "mariadb", f"--host={parts.hostname}", f"--port={parts.port}", f"--user={parts.username}",
@@ -202,7 +192,7 @@ def into_console(kind: str, url: str, text: str) -> None:
         ],
     }[kind]  # fmt: skip
     if shutil.which(command[0]) is None:
-        pytest.skip(f"the console {command[0]} is not available: it is not installed")
+        missing(command[0], "it is not installed")
     done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=60, check=False, env=os.environ)
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -231,18 +221,37 @@ async def test_events_of_the_first_schema_are_carried_by_the_current_code(
         office.outbox.close()
 
 
-async def test_published_migrations_do_not_change(store: Store, store_kind: str) -> None:
-    """Whoever has run them would never get the change: it belongs into a new one."""
-    dump = one_line((FIRST / f"{store_kind}.sql").read_text(encoding="utf-8"))
+async def test_an_upgraded_schema_is_the_same_as_a_new_one(store: Store, store_kind: str, database_url: str) -> None:
+    into_console(store_kind, database_url, (FIRST / f"{store_kind}.sql").read_text(encoding="utf-8"))
+    await migrate(store, TABLES)
+    upgraded = await blueprint(store)
+    await drop_everything(store, store_kind)
+    assert await blueprint(store) == []
+    await migrate(store, TABLES)
+    assert await blueprint(store) == upgraded
+
+
+@pytest.mark.parametrize("dialect", ["sqlite", "postgresql", "mysql"])
+def test_published_migrations_do_not_change(dialect: str) -> None:
+    """As they run, with the names filled in: whoever has run them would never get the change."""
+    published = dict(line.split(maxsplit=1)[::-1] for line in PUBLISHED.read_text(encoding="utf-8").splitlines())
+    store = open_store(f"{dialect}://nowhere/shop" if dialect != "sqlite" else "sqlite:///nowhere")
     for migration in all_migrations(store, TABLES):
-        if migration.name < "0004":
-            for statement in migration.statements:
-                _, begin, body = statement.partition("\nBEGIN\n")
-                assert one_line(body.rpartition("\nEND")[0] if begin else "") in dump
+        title = f"{dialect} {migration}"
+        text = "\n-- next\n".join(migration.statements)
+        line = f"{hashlib.sha256(text.encode()).hexdigest()} {title}"
+        assert title in published, f"A new migration: add this line to {PUBLISHED.name} when it is done:\n{line}"
+        assert line == f"{published[title]} {title}", (
+            f"{title} is published, and was changed: databases that have it will never get the change. "
+            "Take the change back, and write a new migration instead."
+        )
 
 
-def one_line(text: str) -> str:
-    return " ".join(text.split())
+def test_no_published_migration_has_gone() -> None:
+    files = {f"{file.parts[-3]} {file.stem}" for file in STORES.glob("*/migrations/*.sql")}
+    for line in PUBLISHED.read_text(encoding="utf-8").splitlines():
+        _, dialect, name, *_ = line.split()
+        assert f"{dialect} {name}" in files, f"{dialect} {name} is published: databases that lack it still need it."
 
 
 async def test_commands_run_in_a_database_of_the_first_schema(
@@ -273,6 +282,5 @@ async def test_the_schema_before_pauses_is_told_and_brought_up_to_date(store: St
 
 def test_migrations_are_numbered_without_a_gap() -> None:
     """Together: what one store needs, another may not."""
-    stores = Path(__file__).parents[2] / "src/postroad/stores"
-    numbers = {int(re.match(r"\d{4}", file.name)[0]) for file in stores.glob("*/migrations/*.sql")}
+    numbers = {int(re.match(r"\d{4}", file.name)[0]) for file in STORES.glob("*/migrations/*.sql")}
     assert numbers == set(range(1, max(numbers) + 1))

@@ -1,7 +1,6 @@
 -- The relay looks only at what is not sent yet. There are no partial indexes here, so sent rows stand together
 -- under NULL, out of the relay's way. Rows that other programs wrote stand under -1 until they have their shard.
--- Stored, because MariaDB can miss rows by an indexed virtual column while old index entries wait to be purged.
-ALTER TABLE {delivery} ADD COLUMN unsent_shard SMALLINT GENERATED ALWAYS AS (IF({state} IN ('SENT', 'SKIPPED'), NULL, COALESCE({shard}, -1))) STORED;
+ALTER TABLE {delivery} ADD COLUMN unsent_shard SMALLINT GENERATED ALWAYS AS (IF({state} IN ('SENT', 'SKIPPED'), NULL, COALESCE({shard}, -1))) VIRTUAL;
 
 -- next
 CREATE INDEX {unsent_index} ON {delivery} (unsent_shard, {ordering_key}, {delivery_version});
