@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from postroad import Postroad
+from postroad import PoisonError, Postroad
 from postroad.testing.survival.faults import KINDS, Fault, enumerate_faults
 from postroad.testing.survival.verdict import Played
 from tests.support.outbox import Recycled, recycled_databases
@@ -88,6 +88,39 @@ def test_a_lost_ack_brings_the_event_back(trial: Trial) -> None:
     usual, played = play(trial, "ack-lost")
     assert len(played.points["delivery"]) == len(usual.points["delivery"]) + 1
     assert settled(played) == settled(usual) + 1
+
+
+def test_before_an_ack_the_event_comes_again_and_is_known(trial: Trial) -> None:
+    usual, played = play(trial, "ack-before")
+    assert len(played.points["delivery"]) == len(usual.points["delivery"]) + 1
+    assert calls(played) == calls(usual)
+
+
+def test_after_an_ack_only_the_others_that_were_in_hand_come_again(trial: Trial) -> None:
+    usual, played = play(trial, "ack-after", number=0)
+    assert played.points["delivery"][:2] == usual.points["delivery"]
+    assert played.points["delivery"][2:] == [where for where in usual.points["ack"] if where != played.fault.where]
+    assert calls(played) == calls(usual)
+
+
+def poisoned(road: Postroad) -> None:
+    async def choke(event: OrderPlaced) -> None:
+        raise PoisonError("nobody can do anything with this")
+
+    road.on(OrderPlaced, group="receipts")(choke)
+
+
+def test_before_a_dead_letter_is_given_the_event_comes_again(trial: Trial) -> None:
+    usual, played = play(trial, "ack-before", poisoned)
+    assert all(where.endswith(" to group receipts, as a dead letter") for where in usual.points["ack"])
+    assert len(played.points["delivery"]) == len(usual.points["delivery"]) + 1
+    assert played.stopped().keys() == usual.stopped().keys()
+
+
+def test_after_a_dead_letter_is_given_nothing_comes_again(trial: Trial) -> None:
+    usual, played = play(trial, "ack-after", poisoned)
+    assert played.points["delivery"] == usual.points["delivery"]
+    assert played.stopped().keys() == usual.stopped().keys()
 
 
 def test_a_duplicate_is_settled_twice_and_handled_once(trial: Trial) -> None:

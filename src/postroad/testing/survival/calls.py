@@ -1,7 +1,8 @@
 """The user's handlers, watched: who was called for what, and whether the commit that followed went through."""
 
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from uuid import UUID
@@ -59,6 +60,20 @@ class RepeatableIds(random.Random):
         return super().getrandbits(k) if own is None else own.getrandbits(k)
 
 
+@contextmanager
+def watching(call: Call, road: object) -> Iterator[None]:
+    token = _ids.set(random.Random(f"{call.group} {[str(message.id) for message in call.messages]}"))
+    try:
+        yield
+    except BaseException as error:
+        call.failure = describe(error)
+        call.mistake = mistake_of(error, road)
+        raise
+    finally:
+        call.ended = True
+        _ids.reset(token)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class WatchedHandler(Handler):
     begun: Watch = None  # type: ignore[assignment]
@@ -67,17 +82,9 @@ class WatchedHandler(Handler):
         self, events: Sequence[object], messages: Sequence[Message], session: AsyncSession, road: object
     ) -> None:
         call = Call(self.name.rpartition(".")[2], self.group, tuple(messages))
-        token = _ids.set(random.Random(f"{self.group} {[str(message.id) for message in messages]}"))
-        try:
+        with watching(call, road):
             await self.begun(call, session)
             await Handler.__call__(self, events, messages, session, road)
-        except BaseException as error:
-            call.failure = describe(error)
-            call.mistake = mistake_of(error, road)
-            raise
-        finally:
-            call.ended = True
-            _ids.reset(token)
 
 
 def mistake_of(error: BaseException, road: object) -> str:

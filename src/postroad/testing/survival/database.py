@@ -7,6 +7,9 @@ from uuid import UUID
 
 from sqlalchemy import Connection, MetaData, inspect, text
 
+from postroad.app import Postroad
+from postroad.commands import CommandRecord
+from postroad.commands.record import record_of
 from postroad.errors import ConfigurationError
 from postroad.inbox import Record
 from postroad.inbox.records import Records
@@ -19,6 +22,8 @@ LONG_AGO: Final = "2000-01-01 00:00:00"
 _MARK: Final = "postroad_testing"
 """A table that says: whatever else is in this database was left by earlier runs, and may go."""
 _EVERYTHING: Final = 1_000_000
+_BEYOND: Final = 2**62
+"""More than any number of a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,15 @@ async def records(store: Store) -> dict[tuple[str, UUID], Record]:
     return {(record.group, record.event_id): record for record in await Records(store).list(limit=_EVERYTHING)}
 
 
+async def commands(road: Postroad) -> dict[UUID, CommandRecord]:
+    """Those that this service carries out."""
+    if not road.commands.handled:
+        return {}
+    found = await road.store.read("command_list", status="", type="", before=_BEYOND, limit=_EVERYTHING)
+    kept = (record_of(row, road.store) for row in found.rows)
+    return {one.command_id: one for one in kept if one.command_type in road.commands.handled}
+
+
 async def end_leases(store: Store) -> None:
     """As if those who hold something had been silent for longer than their leases last."""
     async with store.transaction() as connection:
@@ -81,13 +95,16 @@ async def end_leases(store: Store) -> None:
 
 
 async def end_pauses(store: Store, outboxes: Sequence[OutboxTable]) -> None:
-    """As if the time of every next try had come."""
+    """As if the time of every next try had come, and that of whoever died in the midst of a command had passed."""
+    commands = "UPDATE {commands} SET next_retry_at = :then WHERE next_retry_at IS NOT NULL"
+    held = "UPDATE {commands} SET locked_until = :then WHERE status = 'PROCESSING'"
     inbox = "UPDATE {inbox} SET next_retry_at = :then WHERE next_retry_at IS NOT NULL"
     delivery = (
         "UPDATE {delivery} SET {next_attempt_at} = :then WHERE {next_attempt_at} IS NOT NULL AND {state} = 'RETRY'"
     )
     async with store.transaction() as connection:
-        await connection.execute(text(store.fill(inbox)), {"then": LONG_AGO})
+        for sql in (inbox, commands, held):
+            await connection.execute(text(store.fill(sql)), {"then": LONG_AGO})
         for outbox in outboxes:
             await connection.execute(text(store.fill(delivery, outbox)), {"then": LONG_AGO})
 

@@ -30,6 +30,8 @@ KINDS: Final[Mapping[str, Kind]] = {
     "publish-after": Kind(
         "publish", "after a publish", "The relay died just after it had sent {where}, before the confirmation came."
     ),
+    "ack-before": Kind("ack", "before an ack", "The worker died just before it acknowledged {where}."),
+    "ack-after": Kind("ack", "after an ack", "The worker died just after it had acknowledged {where}."),
     "ack-lost": Kind("ack", "lost acks", "The acknowledgement of {where} was lost, so the broker delivered it again."),
     "duplicate": Kind("delivery", "duplicates", "The broker delivered {where} twice."),
     "late-key": Kind("key", "late keys", "Everything of {where} arrived after everything of the other keys."),

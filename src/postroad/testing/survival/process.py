@@ -1,8 +1,9 @@
-"""One process of the user's service: relay and workers, driven step by step so that a run can be repeated."""
+"""One process of the user's service: relay, workers and commands, driven step by step so that a run can be repeated."""
 
 from typing import TYPE_CHECKING
 
 from postroad.inbox import RetryScheduler
+from postroad.testing.survival.commands import COMMANDS
 from postroad.testing.survival.wire import Line
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ class Process:
     def __init__(self, run: "Run") -> None:
         self._run = run
         runner = run.road.runner()
-        self._relays, self._subscribers = runner.relays, runner.subscribers
+        self._relays, self._subscribers, self._commands = runner.relays, runner.subscribers, runner.commands
         self._scheduler = RetryScheduler(run.road.inbox, run.road.bus)
         self._lines: dict[str, list[Line]] = {}
 
@@ -42,6 +43,11 @@ class Process:
                     moved = True
                 if not self._goes_on:
                     return True
+        if self._commands is not None:
+            self._run.actor = COMMANDS
+            moved |= bool(await self._commands.run_once())
+            if not self._goes_on:
+                return True
         if self._run.retries_due:
             # What the in-process bus could not handle is kept in the inbox; nobody else delivers it.
             self._run.retries_due = False

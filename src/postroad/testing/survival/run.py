@@ -20,6 +20,7 @@ from postroad.message import Message
 from postroad.testing.clock import VirtualClock
 from postroad.testing.survival import database
 from postroad.testing.survival.calls import Call, RepeatableIds, watched
+from postroad.testing.survival.commands import COMMANDS, WatchedExecutor, is_finished, one_at_a_time
 from postroad.testing.survival.faults import KINDS, Crash, Fault
 from postroad.testing.survival.process import Process
 from postroad.testing.survival.wire import Wire
@@ -68,7 +69,7 @@ class Run:
 
     def dress(self) -> None:
         road, values = self.road, self.road.__dict__
-        for name in ("broker", "outbox", "inbox", "bus"):
+        for name in ("broker", "outbox", "inbox", "bus", "events", "executor", "command_worker"):
             values.pop(name, None)
         road.clock = VirtualClock(self.began)
         road.registry = watched(road.registry, self.begun)
@@ -77,6 +78,8 @@ class Run:
             road.group_options = {name: replace(one, concurrency=1) for name, one in road.group_options.items()}
         values["broker"] = self.wire
         road.outbox.randomness = RepeatableIds(0)
+        values["executor"] = WatchedExecutor(road, self.begun, lambda: self.actor == COMMANDS)
+        one_at_a_time(road.command_worker)
         # What a scenario taken from an ordinary test may call: here it is the run that carries and consumes.
         values["drain"] = self._drain
         values["running"] = self._running
@@ -161,6 +164,8 @@ class Run:
                 return OF_SCENARIO
             case "relay":
                 return "the relay's own notes"
+            case "command worker":
+                return "the command worker's own notes"
             case group:
                 return f"the notes of the worker of group {group}"
 
@@ -246,5 +251,7 @@ class Run:
                 for record in (await database.records(self.road.store)).values()
                 if record.status is not Status.SUCCEEDED and not record.stopped
             ]
+            if not all(map(is_finished, (await database.commands(self.road)).values())):
+                return False
             depths = [await self.wire.depth(one.name) for one in self.road.topology.subscriptions]
             return not waiting and not any(depth.messages for depth in depths)

@@ -130,7 +130,7 @@ class Survival:
                 "The database is fresh for each run, Python's memory is not (a list in a fake, say). Make it anew, or "
                 "clear it, in `build` or in `setup`: both are called for each run."
             )
-        if not usual.written and not usual.foreign:
+        if not usual.written and not usual.foreign and not usual.commands:
             raise DidNotSurvive("The scenario committed no event, so there is nothing that could be lost.")
         if first.outcome != usual.outcome:
             raise DidNotSurvive(
@@ -209,6 +209,7 @@ class Survival:
             written={one.id: one for one in await database.written(run.road.store, run.road.outboxes)},
             foreign=run.foreign,
             records=await database.records(run.road.store),
+            commands=await database.commands(run.road),
             registry=run.road.registry,
             outcome=await self._seen(run, scenario),
             failure=failure,

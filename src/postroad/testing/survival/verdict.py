@@ -3,16 +3,21 @@
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 from uuid import UUID
 
+from postroad.commands import CommandRecord
 from postroad.handlers import Registry
 from postroad.inbox import Record
 from postroad.message import Message
+from postroad.stores.base import TABLES
 from postroad.testing.survival.calls import Call, label
+from postroad.testing.survival.commands import COMMANDS, has_failed, is_finished
 from postroad.testing.survival.database import Written
 from postroad.testing.survival.faults import Fault
 from postroad.testing.survival.outcome import UNSEEN, Outcome
 
+_RECORDS: Final = {COMMANDS: TABLES["commands"]}
 Place = tuple[str, UUID]
 """A group and an event."""
 
@@ -34,6 +39,8 @@ class Played:
     outcome: Outcome
     failure: str = ""
     """What the scenario raised, if it did not come to its end."""
+    commands: Mapping[UUID, CommandRecord] = field(default_factory=dict)
+    """What became of those that this service carries out."""
     before: Outcome = field(default_factory=lambda: UNSEEN)
     """What there was to be seen before the scenario began."""
 
@@ -95,7 +102,7 @@ def _ghosts(played: Played) -> list[Finding]:
             ["Leave the publishing to the relay, or publish after the commit."],
         )
         for place in played.attempts()
-        if place[1] not in real
+        if place[0] != COMMANDS and place[1] not in real
     ]
 
 
@@ -121,7 +128,15 @@ def _lost(played: Played) -> list[Finding]:
                     [f"Its last error: {record.error_msg}."] if record.error_msg else [],
                 )
             )
-    return found
+    unfinished = [one for one in played.commands.values() if not is_finished(one)]
+    return found + [
+        Finding(
+            f"{label(one.message)} was written down but never came to an end.",
+            (COMMANDS, one.command_id),
+            [f"Its last error: {one.error_message}."] if one.error_message else [],
+        )
+        for one in unfinished
+    ]
 
 
 def _given_up(played: Played, usual: Played) -> list[Finding]:
@@ -135,6 +150,16 @@ def _given_up(played: Played, usual: Played) -> list[Finding]:
         for place, record in played.stopped().items()
         if place not in usual.stopped()
     ]
+    found += [
+        Finding(
+            f"`{played.handler(COMMANDS, id)}` gave up on {label(one.message)}: {one.error_message}.",
+            (COMMANDS, id),
+            ["Without the fault it succeeds. What an earlier call had done outside the database stood in its way."],
+            ["When it is called again, it must accept what its earlier call has already done."],
+        )
+        for id, one in played.commands.items()
+        if has_failed(one) and not (id in usual.commands and has_failed(usual.commands[id]))
+    ]
     usually = {one.id for one in usual.written.values() if one.parked}
     parked = [one for one in played.written.values() if one.parked and one.id not in usually]
     return found + [Finding(f"{one} is parked in the outbox: the broker refused it.") for one in parked]
@@ -147,7 +172,7 @@ def _doubled(played: Played) -> list[Finding]:
             f"`{played.handler(*place)}` (group {place[0]}) committed its effect {count} times for "
             f"{played.name(place[1])}.",
             place,
-            ["Its inbox record did not hold. Does something delete from postroad_inbox?"],
+            [f"Its record did not hold. Does something delete from {_RECORDS.get(place[0], TABLES['inbox'])}?"],
         )
         for place, count in done.items()
         if count > 1

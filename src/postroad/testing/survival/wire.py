@@ -1,7 +1,8 @@
 """The broker in memory, with somebody on the line: counting, and letting one fault happen."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from postroad.brokers.base import Delivery, Outcome
@@ -102,16 +103,23 @@ class WatchedDelivery(FaultyDelivery):
         self.told = f"{delivery.attributes.get('event_type', 'an event')} {key} to group {group}"
 
     async def ack(self) -> None:
-        self._run.breathe()
-        if self._run.reach("ack", self.told) == "ack-lost":
-            await self.delivery.retry(0)
-        else:
-            await self.delivery.ack()
+        await self._settle(self.told, self.delivery.ack)
 
     async def retry(self, after: float) -> None:
         self._run.breathe()
         await self.delivery.retry(after)
 
     async def dead(self, reason: str) -> None:
+        await self._settle(f"{self.told}, as a dead letter", partial(self.delivery.dead, reason))
+
+    async def _settle(self, told: str, give: Callable[[], Awaitable[None]]) -> None:
         self._run.breathe()
-        await self.delivery.dead(reason)
+        fate = self._run.reach("ack", told)
+        if fate == "ack-before":
+            self._run.die()
+        if fate == "ack-lost":
+            await self.delivery.retry(0)
+            return
+        await give()
+        if fate == "ack-after":
+            self._run.die()

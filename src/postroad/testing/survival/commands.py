@@ -1,0 +1,51 @@
+"""The worker that carries out what was written down with `road.submit`, watched."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from postroad.app import Postroad
+from postroad.commands import CommandBox, CommandRecord, CommandStatus, CommandWorker, Executor
+from postroad.commands.box import Held
+from postroad.eventstore import DomainEvent
+from postroad.testing.survival.calls import Call, RepeatableIds, Watch, watching
+
+COMMANDS: Final = "command worker"
+"""Who is at work then, and stands for the group of its calls: no group can have this name."""
+
+
+class WatchedExecutor(Executor):
+    """What is executed elsewhere belongs to whoever asked for it: the scenario, or a handler."""
+
+    def __init__(self, road: Postroad, begun: Watch, by_worker: Callable[[], bool]) -> None:
+        box = CommandBox(road.store, randomness=road.randomness)
+        super().__init__(box, road.events, road.commands, clock=road.clock, randomness=RepeatableIds(0), road=road)
+        self._begun, self._by_worker = begun, by_worker
+
+    async def _work(self, session: AsyncSession, held: Held) -> Sequence[DomainEvent]:
+        if not self._by_worker():
+            return await super()._work(session, held)
+        name = self.commands.handler_of(held.record.command_type).handler.name
+        call = Call(name.rpartition(".")[2], COMMANDS, (held.record.message,))
+        with watching(call, self._road):
+            await self._begun(call, session)
+            return await super()._work(session, held)
+
+    async def _breathe(self, failed: int) -> None:
+        await asyncio.sleep(0)  # the clock stands still here
+
+
+def one_at_a_time(worker: CommandWorker) -> CommandWorker:
+    worker._slots = 1
+    return worker
+
+
+def is_finished(record: CommandRecord) -> bool:
+    return record.status is CommandStatus.COMPLETED or has_failed(record)
+
+
+def has_failed(record: CommandRecord) -> bool:
+    """For good: it waits for a person."""
+    return record.status is CommandStatus.FAILED and record.next_retry_at is None
