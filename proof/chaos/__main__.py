@@ -6,6 +6,7 @@ import sys
 import tempfile
 from itertools import groupby, product
 from pathlib import Path
+from typing import Final
 
 import click
 from rich.console import Console
@@ -14,7 +15,9 @@ from proof.chaos.brokers import WIRES, Wire
 from proof.chaos.campaign import NotAtRest, Result, campaign
 from proof.chaos.ground import STORES
 from proof.chaos.plan import LONG, SCORECARD, SHORT, Plan, Tally
-from proof.chaos.report import progress_line, record, table
+from proof.chaos.report import progress_line, record, table, totals
+
+_FIGURES: Final = Path(__file__).parents[2] / "build" / "chaos.json"
 
 
 @click.command()
@@ -22,10 +25,15 @@ from proof.chaos.report import progress_line, record, table
 @click.option("--store", "stores", multiple=True, type=click.Choice(STORES), help="Only this one; may be repeated.")
 @click.option("--broker", "brokers", multiple=True, type=click.Choice([wire.name for wire in WIRES]), help="Likewise.")
 @click.option("--seed", type=int, help="Of the choice of faults; a run cannot be repeated exactly.")
-@click.option("--json", "json_file", type=click.Path(path_type=Path), help="The figures, for programs.")
-def main(
-    long: bool, stores: tuple[str, ...], brokers: tuple[str, ...], seed: int | None, json_file: Path | None
-) -> None:
+@click.option(
+    "--json",
+    "json_file",
+    type=click.Path(path_type=Path),
+    default=_FIGURES,
+    show_default="build/chaos.json",
+    help="The figures, for programs.",
+)
+def main(long: bool, stores: tuple[str, ...], brokers: tuple[str, ...], seed: int | None, json_file: Path) -> None:
     """Kill, freeze, cut off, silence, restart, fill the disk; then balance the books."""
     seed = random.randrange(1_000_000) if seed is None else seed
     console = Console(width=max(Console().width, 120))
@@ -43,8 +51,7 @@ def main(
         console.print(table(list(of_a_store)))
     for crash in (crash for result in results for crash in result.crashes):
         console.print(crash, markup=False, highlight=False)
-    if json_file:
-        record(json_file, seed, long, results)
+    record(json_file, seed, long, results)
     short = _short_of_the_scorecard(results) if long and not (stores or brokers) else []
     for figure in short:
         console.print(f"[red]in all too little was done: {figure}[/red]")
@@ -52,12 +59,7 @@ def main(
 
 
 def _short_of_the_scorecard(results: list[Result]) -> list[str]:
-    done = {
-        "events": sum(result.events for result in results),
-        "kills": sum(result.tally.kills for result in results),
-        "stalls": sum(result.tally.stalls for result in results),
-        "cuts": sum(result.tally.cuts + result.tally.broker_cuts for result in results),
-    }
+    done = totals(results)
     return [f"{name} {done[name]:,} < {least:,}" for name, least in SCORECARD.items() if done[name] < least]
 
 

@@ -60,15 +60,21 @@ class Credited(msgspec.Struct, frozen=True):
     payment: str
 
 
+def ack_deadline(broker_url: str, lease: float = LEASE) -> float:
+    """A killed worker keeps what it held from the others until then: an early one, where that is allowed."""
+    return LEAST_PUBSUB_DEADLINE if broker_url.startswith("pubsub:") else 1.5 * lease
+
+
 def make_road(database_url: str, broker_url: str, load: Load = USUAL_LOAD, lease: float = LEASE) -> Postroad:
-    # A killed worker keeps what it held from the others until the deadline: an early one, then, and little at a time.
-    deadline = LEAST_PUBSUB_DEADLINE if broker_url.startswith("pubsub:") else 1.5 * lease
     road = Postroad(
         "bank",
         database_url,
         broker_url,
         relay=RelayOptions(lease=lease, batch=200),
-        subscriber=SubscriberOptions(ack_deadline=deadline, lock_ttl=lease, flow=Flow(messages=100)),
+        # Few messages at a time, for the same reason as the early deadline.
+        subscriber=SubscriberOptions(
+            ack_deadline=ack_deadline(broker_url, lease), lock_ttl=lease, flow=Flow(messages=100)
+        ),
     )
     # Where only one can write at a time, commits would take most of the time there is: a few events at once, then.
     per_commit = {"alpha": max(5, load.alpha) if road.store.one_writer else load.alpha, "beta": load.beta}

@@ -83,13 +83,17 @@ class Fleet:
     def pids(self) -> list[int]:
         return [self.pid(name) for name in self._processes]
 
-    def kill(self, name: str) -> None:
-        self._processes[name].kill()
-        self._processes[name].join()
+    def kill(self, name: str) -> bool:
+        """Whether it was alive until then."""
+        process = self._processes[name]
+        process.kill()
+        process.join()
         self.start(name)
+        return process.exitcode == -signal.SIGKILL
 
-    def freeze(self, name: str) -> None:
-        self._signal(name, signal.SIGSTOP)
+    def freeze(self, name: str) -> bool:
+        """Whether it was alive."""
+        return self._processes[name].is_alive() and self._signal(name, signal.SIGSTOP)
 
     def thaw(self, name: str) -> None:
         self._signal(name, signal.SIGCONT)
@@ -132,11 +136,12 @@ class Fleet:
     def journal(self) -> Journal:
         return Journal.read(*self._folder.glob("*.journal"))
 
-    def _signal(self, name: str, number: signal.Signals) -> None:
+    def _signal(self, name: str, number: signal.Signals) -> bool:
         try:
             os.kill(self.pid(name), number)
         except ProcessLookupError:
-            pass  # it had ended by itself
+            return False  # it had ended by itself
+        return True
 
 
 # -- in the process ------------------------------------------------------------------------------------------

@@ -17,9 +17,9 @@ class Tally:
     """kill -9 of relays and workers"""
     writer_kills: int = 0
     freezes: int = 0
-    """SIGSTOP past the lease, then SIGCONT"""
+    """SIGSTOP of relays and workers past the lease, then SIGCONT"""
     silences: int = 0
-    """a connection on which nothing goes through, past the lease"""
+    """a connection of theirs on which nothing goes through, past the lease"""
     cuts: int = 0
     """of connections to the database, those below among them"""
     commit_before: int = 0

@@ -76,9 +76,17 @@ def _verdict(count: int) -> str:
     return f"[red]{count}[/red]" if count else "[green]0[/green]"
 
 
+def totals(results: Sequence[Result]) -> dict[str, int]:
+    """Of what the scorecard asks for."""
+    return {
+        "events": sum(result.events for result in results),
+        "kills": sum(result.tally.kills for result in results),
+        "stalls": sum(result.tally.stalls for result in results),
+        "cuts": sum(result.tally.cuts + result.tally.broker_cuts for result in results),
+    }
+
+
 def record(path: Path, seed: int, long: bool, results: Sequence[Result]) -> None:
-    cuts = sum(result.tally.cuts + result.tally.broker_cuts for result in results)
-    total = {"events": sum(result.events for result in results), "cuts": cuts}
-    told = {"seed": seed, "long": long, "total": total, "results": [result.told() for result in results]}
+    told = {"seed": seed, "long": long, "total": totals(results), "results": [result.told() for result in results]}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")

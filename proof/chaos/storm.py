@@ -14,7 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from postroad import Postroad
 from postroad.errors import StoreBusy, StoreUnavailable
 from proof.chaos.access import Access
-from proof.chaos.bank import LEASE
+from proof.chaos.bank import LEASE, LEAST_PUBSUB_DEADLINE, ack_deadline
 from proof.chaos.disk import Disk
 from proof.chaos.fleet import RELAYS, WORKERS, WRITERS, Fleet
 from proof.chaos.ground import Ground
@@ -22,11 +22,13 @@ from proof.chaos.plan import Plan, Tally
 from proof.chaos.proxy import COMMIT, MARK, CutAfter, CutAt, Proxy, Side, Trap
 from proof.chaos.servers import Server
 
-_PAST_LEASE: Final = 1.3 * LEASE
+_PAST: Final = 1.3
+"""Times the lease."""
 _ORDERED_PART: Final = 0.6
 """Of the time, at first, no worker's connection is broken, where that costs the order."""
 _TRAP_PATIENCE: Final = 1.0
-_WRITER_KILL: Final = 0.1
+_A_WRITER: Final = 0.1
+"""How often it is not a relay or a worker; they have no lease, and are not counted with them."""
 _FULL_SECONDS: Final = 1.5
 _MORE_LOOKS: Final = 15
 _MINIMUM_OF: Final = {
@@ -118,15 +120,13 @@ class Storm:
             await self._pause(self._plan.kill_every)
             if not self._wanted("kills"):
                 continue
-            if self._dice.random() < _WRITER_KILL:
-                self._fleet.kill(self._dice.choice(WRITERS))
-                self.tally.writer_kills += 1
+            if self._dice.random() < _A_WRITER:
+                self.tally.writer_kills += self._fleet.kill(self._dice.choice(WRITERS))
                 continue
             names = RELAYS + WORKERS if self._streams_may_break.is_set() else RELAYS
             name = self._dice.choice([name for name in names if name not in self._frozen])
             pid = self._fleet.pid(name)
-            self._fleet.kill(name)
-            self.tally.kills += 1
+            self.tally.kills += self._fleet.kill(name)
             if name in RELAYS and not self._disturbances:
                 await self._time_takeover(pid)
 
@@ -148,13 +148,13 @@ class Storm:
             await self._pause(self._plan.stall_every)
             if not self._wanted("stalls"):
                 continue
-            name = self._dice.choice(RELAYS + WORKERS + WRITERS)
+            name = self._dice.choice(WRITERS if self._dice.random() < _A_WRITER else RELAYS + WORKERS)
             self._frozen.add(name)
             self._disturbances += 1
-            self._fleet.freeze(name)
+            struck = self._fleet.freeze(name)
             try:
-                await asyncio.sleep(_PAST_LEASE)
-                self.tally.freezes += 1
+                await asyncio.sleep(self._past_lease(name))
+                self.tally.freezes += struck and name not in WRITERS
             finally:
                 self._fleet.thaw(name)
                 self._frozen.discard(name)
@@ -215,17 +215,23 @@ class Storm:
             await self._pause(self._plan.stall_every)
             if not self._wanted("stalls"):
                 continue
-            door = self._dice.choice(self._doors())
+            name, door = self._dice.choice(self._doors())
             self._disturbances += 1
             door.stall()
             try:
-                await asyncio.sleep(_PAST_LEASE)
-                self.tally.silences += 1
+                await asyncio.sleep(self._past_lease(name))
+                self.tally.silences += name not in WRITERS
             finally:
                 door.resume()
 
-    def _doors(self) -> list[Proxy]:
-        return [door for access in (self._database, self._broker) if access for door in access.doors.values()]
+    def _doors(self) -> list[tuple[str, Proxy]]:
+        return [door for access in (self._database, self._broker) if access for door in access.doors.items()]
+
+    def _past_lease(self, name: str) -> float:
+        """Seconds after which another has what it held: a relay's shards, a worker's records; and its deliveries, where
+        they are given to another soon."""
+        deadline = ack_deadline(self._ground.broker_url)
+        return _PAST * (deadline if name in WORKERS and deadline < LEAST_PUBSUB_DEADLINE else LEASE)
 
     # -- the ground under their feet ---------------------------------------------------------------------------
 

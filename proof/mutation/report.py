@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from proof.mutation.explained import Key, key_of
-from proof.mutation.mutants import PACKAGES, Mutant
+from proof.mutation.mutants import GUARD, PACKAGES, Mutant
 
 ENOUGH: Final = 90.0
 """Per cent, in each package."""
@@ -61,6 +61,10 @@ class Results:
         count = Counter(self.state(mutant) for mutant in mutants)
         return Score(sum(count.values()) - count[""], count["killed"], count["explained"])
 
+    def unnoticed_guards(self, mutants: Iterable[Mutant]) -> list[Mutant]:
+        """Tried, and not killed: no share of the other 10 % and no explanation is for them."""
+        return [one for one in mutants if one.operator == GUARD and self.state(one) not in ("", "killed")]
+
     def save(self, mutants: Sequence[Mutant]) -> None:
         scores = {name: _figures(self.score(of)) for name, of in _by(mutants, "package").items()}
         self._file.parent.mkdir(parents=True, exist_ok=True)
@@ -83,11 +87,11 @@ def _by(mutants: Iterable[Mutant], what: str) -> dict[str, list[Mutant]]:
 
 
 def table(results: Results, mutants: Sequence[Mutant], console: Console) -> bool:
-    """Prints it; whether every package that was tried has reached the score."""
+    """Prints it; whether anything was tried, every package that was has reached the score, and no guard survived."""
     shown = Table("module", *("tried", "killed", "explained", "survived", "score"))
     for column in shown.columns[1:]:
         column.justify = "right"
-    enough = True
+    enough = results.score(mutants).mutants > 0
     packages = _by(mutants, "package")
     for package in (name for name in PACKAGES if name in packages):
         for file, of_file in _by(packages[package], "file").items():
@@ -97,7 +101,10 @@ def table(results: Results, mutants: Sequence[Mutant], console: Console) -> bool
             enough = enough and score.percent >= ENOUGH
             shown.add_row(f"[bold]{package}", *(f"[bold]{cell}" for cell in _cells(score)), end_section=True)
     console.print(shown)
-    return enough
+    unnoticed = results.unnoticed_guards(mutants)
+    for guard in unnoticed:
+        console.print(f"a guard that no test notices: {guard.id}  {guard.file}:{guard.first}", markup=False)
+    return enough and not unnoticed
 
 
 def _cells(score: Score) -> Sequence[str]:

@@ -62,7 +62,8 @@ RABBIT_VERDICT: Final = {fault: VERDICT[fault] for fault in ("killed before", "k
 HANDLER: Final = {"fails before": 19, "fails after": 19, "killed": 2, "slow": 8}
 WORLD: Final = {"broker away": 20, "database away": 12, "clock jumps": 20, "stopped": 12}
 RABBIT_WORLD: Final = WORLD | {"broker short of memory": 12}
-
+_TABLES: Final = (STATEMENT, COMMIT, SEND, RECEIVE, VERDICT, PUBLISH, DELIVER, ACKNOWLEDGE, HANDLER, RABBIT_WORLD)
+KINDS: Final = frozenset(kind for table in _TABLES for kind in table)
 
 DIRECTED: Final[tuple[Mapping[str, float], ...]] = (
     {"": 0.1, "frozen": 3, "fails before": 1.5, "fails after": 1.5, "killed": 0},

@@ -1,23 +1,33 @@
 """The promises, checked against what is really in the database and in the broker when all is over."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
+from typing import Any, Final
 
+import msgspec
+
+from postroad.inbox import ConsumeOptions
 from postroad.message import Message
 
 Ask = Callable[[str], Iterable[Any]]
 """A query to the database, and its rows."""
 
 EFFECTS_OF = {"sim.booking.made": ("plain", "picky"), "sim.note.taken": ("reader",)}
+ATTEMPTS: Final = 9
+"""That a subscriber gives an event before it is given up."""
+_ATTEMPTS_OF: Final = {**dict.fromkeys(("plain", "picky", "reader"), ATTEMPTS), "desk": ConsumeOptions().max_retry + 1}
 
 
-def violations(ask: Ask, taken: Sequence[Message], handed: Sequence[str] = ()) -> list[str]:
-    """Sentences; none if every promise was kept. `taken` is what the broker took, `handed` what the bus did."""
-    excused = _settled_with_a_no(ask)
+def violations(
+    ask: Ask, taken: Sequence[Message], handed: Sequence[str] = (), refused: Collection[str] = ()
+) -> list[str]:
+    """Sentences; none if every promise was kept. `taken` is what the broker took, `handed` what the bus did, `refused`
+    what `picky` had reason to refuse."""
+    rows = ask("SELECT consumer_group, event_id, retry_count FROM postroad_inbox WHERE status = 2")
+    failed = {(group, str(event_id)): attempts for group, event_id, attempts in rows}
     return [
         *_unwritten(ask, taken),
-        *_lost_or_doubled(ask, handed, excused),
+        *_lost_or_doubled(ask, handed, failed, _given_up_rightly(failed, taken, refused)),
         *_disorder("reached the broker", _arrivals(taken)),
         *_disorder("took effect", _effects(ask)),
     ]
@@ -34,7 +44,9 @@ def _unwritten(ask: Ask, taken: Sequence[Message]) -> Iterator[str]:
             yield f"phantom: {event_id} took effect in {group}, but was never committed"
 
 
-def _lost_or_doubled(ask: Ask, handed: Sequence[str], excused: set[tuple[str, str]]) -> Iterator[str]:
+def _lost_or_doubled(
+    ask: Ask, handed: Sequence[str], failed: Container[tuple[str, str]], excused: set[tuple[str, str]]
+) -> Iterator[str]:
     counted = {
         (group, event_id): count
         for group, event_id, count in ask(
@@ -44,7 +56,7 @@ def _lost_or_doubled(ask: Ask, handed: Sequence[str], excused: set[tuple[str, st
     for (group, event_id), count in counted.items():
         if count > 1:
             yield f"doubled: {event_id} took effect {count} times in {group}"
-        if (group, event_id) in excused:
+        if (group, event_id) in failed:
             yield f"contradicted: {event_id} took effect in {group}, but its record says that it failed"
     written = [row[0] for row in ask("SELECT event_id FROM booking ORDER BY name")]
     for event_id in written:
@@ -60,9 +72,20 @@ def _lost_or_doubled(ask: Ask, handed: Sequence[str], excused: set[tuple[str, st
         yield f"lost: {noted} notes were written, {read} were read or given up"
 
 
-def _settled_with_a_no(ask: Ask) -> set[tuple[str, str]]:
-    rows = ask("SELECT consumer_group, event_id FROM postroad_inbox WHERE status = 2")
-    return {(group, str(event_id)) for group, event_id in rows}
+def _given_up_rightly(
+    failed: dict[tuple[str, str], int], taken: Sequence[Message], refused: Collection[str]
+) -> set[tuple[str, str]]:
+    """After all its attempts, or because `picky` will not take it. Whatever else has failed for good is lost."""
+    unwelcome = {str(one.id) for one in taken if ("picky", str(one.id)) in failed and _is_unwelcome(one)}.union(refused)
+    return {
+        (group, event_id)
+        for (group, event_id), attempts in failed.items()
+        if attempts >= _ATTEMPTS_OF.get(group, 1) or (group == "picky" and event_id in unwelcome)
+    }
+
+
+def _is_unwelcome(message: Message) -> bool:
+    return message.type == "sim.booking.made" and bool(msgspec.json.decode(message.payload)["unwelcome"])
 
 
 def _arrivals(taken: Sequence[Message]) -> dict[str, list[int]]:

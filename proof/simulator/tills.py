@@ -128,6 +128,8 @@ class Tills:
         self._requests = {"north": 0, "south": 0}
         self.acknowledged: list[tuple[UUID, list[UUID]]] = []
         """Commands of which a caller was told that they are done, and their events."""
+        self.refused: set[str] = set()
+        """Events whose handler was refused its command."""
         self.rebuilt = False
         self.commands = self._commands()
         self.projection = self._projection(registry)
@@ -269,7 +271,7 @@ class Desk:
 
     def __init__(self, world: "World", tills: Tills, process: Process, store: Store, outbox: Outbox) -> None:
         self.store, self.clock, self.registry, self.upcasters = store, process.clock, world.registry, Upcasters()
-        self.random = Random(f"{world.seed}/{process.name}/desk")
+        self._tills, self.random = tills, Random(f"{world.seed}/{process.name}/desk")
         self.events = EventStore(store, outbox, self.upcasters)
         box = CommandBox(store, lease=world.lease, randomness=self.random)
         executor = Executor(box, self.events, tills.commands, clock=self.clock, randomness=self.random, road=self)
@@ -286,7 +288,11 @@ class Desk:
 
     async def join(self, session: AsyncSession, cause: Message) -> None:
         """A command in the transaction of a handler: the first event of each account brings it about."""
-        await self._executor.join(session, self.envelope(Move("left", 1), joined(cause.ordering_key)))
+        try:
+            await self._executor.join(session, self.envelope(Move("left", 1), joined(cause.ordering_key)))
+        except CommandRefused:
+            self._tills.refused.add(str(cause.id))
+            raise
 
 
 def joined(account: str) -> UUID:

@@ -3,6 +3,7 @@ and a program with its own consumer, which uses the in-process bus and the inbox
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,10 +22,12 @@ from postroad.inbox import ConsumeOptions, Inbox, RetryScheduler
 from postroad.inbox.records import WEEK
 from postroad.message import Message, id_from_key, shard_of
 from postroad.operations import outbox_page, parked_ids, retry_events, skip_event
+from postroad.retry import CONSUMER
 from postroad.stores.base import Store
 from postroad.stores.tables import DEFAULT_OUTBOX
 from postroad.subscriber import Subscriber, SubscriberOptions
 from postroad.telemetry.canary import TYPE as CANARY
+from proof.simulator.ledger import ATTEMPTS
 from proof.simulator.process import Process
 from proof.simulator.time import BEGINNING
 from proof.simulator.workload import Made, failing, note
@@ -37,6 +40,7 @@ H = TypeVar("H", Inbox, Executor)
 LETTERS, MANY_LETTERS = 6, 16
 """That the program hands to its bus."""
 _PACE, _CALM_PACE = 0.9, 0.2
+_OFTEN = 8
 _OUTBOXES = (DEFAULT_OUTBOX,)
 _KEPT = ConsumeOptions(lock_ttl=2.0, base_backoff=0.2, max_backoff=2.0, keep_message=True)
 _PATIENT = ConsumeOptions(lock_ttl=2.0, base_backoff=0.2, wait_if_in_progress=True, wait_max=1.0)
@@ -157,7 +161,9 @@ class Visitor:
             calm = self._world.fates.calm
             # In the end all wait for what it has to hand over: there is nothing left to be seen while they do.
             await process.clock.sleep(self._random.random() * (_CALM_PACE if calm else _PACE))
-            act = self._random.choice(acts if calm else [*acts, *odd])
+            # Where every place is to be reached, each has its turn; else the bus has many, for few get through a storm.
+            usual = acts if self._world.coverage is not None else acts * _OFTEN
+            act = self._random.choice(acts if calm else [*usual, *odd])
             try:
                 await act()
             except (PostroadError, SQLAlchemyError, TimeoutError):
@@ -221,7 +227,7 @@ class Visitor:
         """Takes some deliveries and hands them to a subscriber that does not receive by itself."""
         world = self._world
         line = world.post.line(process)
-        options = SubscriberOptions(ack_deadline=2.4, lock_ttl=2.0)
+        options = SubscriberOptions(ack_deadline=2.4, lock_ttl=2.0, backoff=replace(CONSUMER, attempts=ATTEMPTS))
         subscriber = Subscriber(
             line, inbox, world.registry, Upcasters(), "plain",
             options=options, clock=process.clock, randomness=self._random,

@@ -30,7 +30,7 @@ from proof.simulator.broker import Post
 from proof.simulator.coverage import Coverage
 from proof.simulator.database import Database
 from proof.simulator.faults import DIRECTED, RABBIT_WORLD, WORLD, Fates
-from proof.simulator.ledger import violations
+from proof.simulator.ledger import ATTEMPTS, violations
 from proof.simulator.process import Process, adopt, current
 from proof.simulator.rabbitmq import RabbitPost
 from proof.simulator.tills import Desk, Tills
@@ -205,7 +205,9 @@ class World:
             self.post.clear()
         outcome.events = self._database.ask("SELECT count(*) FROM booking")[0][0]
         outcome.sent = len(self.post.taken)
-        outcome.violations += [*self.fallen, *violations(self._database.ask, self.post.taken, self.visitor.handed)]
+        refused = self.tills.refused if self.tills else ()
+        outcome.violations += self.fallen
+        outcome.violations += violations(self._database.ask, self.post.taken, self.visitor.handed, refused)
         if self.tills is not None:
             outcome.violations += books.violations(
                 self._database.ask, self.post.taken, self.tills.tickets, self.tills.acknowledged
@@ -358,7 +360,7 @@ class World:
             wake=outbox.wakes[DEFAULT_OUTBOX],
         )
         options = SubscriberOptions(
-            ack_deadline=ACK_DEADLINE, lock_ttl=LEASE, backoff=Backoff(attempts=9, base=0.2), grace=3.0
+            ack_deadline=ACK_DEADLINE, lock_ttl=LEASE, backoff=Backoff(attempts=ATTEMPTS, base=0.2), grace=3.0
         )
         desk = self._desk(process, store, outbox) if self.tills else None
         stop = asyncio.Event()

@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import json
 import os
 import signal
 from collections.abc import Callable
@@ -9,13 +10,14 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from rich.console import Console
 
 from proof.mutation import operators, sql
 from proof.mutation.explained import explained, key_of
 from proof.mutation.guards import without
 from proof.mutation.mutants import GUARD, PACKAGES, Mutant, all_mutants, compiled, difference, of_text, statements
 from proof.mutation.plant import CannotExchange, exchange
-from proof.mutation.report import Results
+from proof.mutation.report import Results, table
 from proof.mutation.run import _RUNNING, Job, Verdict, _in_child
 from proof.mutation.select import Cover
 
@@ -293,6 +295,30 @@ def test_explained_survivors_do_not_count_and_results_are_gone_on_from(tmp_path:
     again = Results(file, {})
     assert [again.state(one) for one in mutants] == ["killed", "survived", "survived", ""]
     assert [again.hung(one) for one in mutants] == [True, False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("tried", "passes"),
+    [
+        ({}, False),
+        ({"a": "killed"}, True),
+        (dict.fromkeys("abcdefghi", "killed") | {"j": "survived"}, True),
+        (dict.fromkeys("abcdefgh", "killed") | {"j": "survived"}, False),
+        (dict.fromkeys("abcdefghij", "killed") | {"guard": "killed"}, True),
+        (dict.fromkeys("abcdefghij", "killed") | {"guard": "survived"}, False),
+        (dict.fromkeys("abcdefghij", "killed") | {"explained guard": "survived"}, False),
+    ],
+    ids=["nothing", "one", "90 %", "89 %", "guard", "guard survived", "guard explained away"],
+)
+def test_it_passes_only_if_something_was_tried_and_enough_was_noticed_and_every_guard(
+    tmp_path: Path, tried: dict[str, str], passes: bool
+) -> None:
+    mutants = [mutant(id=name, after=name) for name in "abcdefghij"]
+    mutants += [mutant(id=name, after=name, operator=GUARD) for name in ("guard", "explained guard")]
+    file = tmp_path / "results.json"
+    file.write_text(json.dumps({"mutants": {name: {"status": status} for name, status in tried.items()}}))
+    results = Results(file, {key_of(mutants[-1]): "no matter"})
+    assert table(results, mutants, Console(quiet=True)) == passes
 
 
 def test_each_explanation_is_about_a_mistake_that_can_be_made() -> None:
