@@ -466,10 +466,11 @@ class Postroad:
     def _check_retention(self, outbox: float, inbox: float) -> None:
         # A message can come again for as long as the outbox or the broker keeps it; the inbox must still know it.
         needed = outbox + Subscription("", "").retention
-        if inbox < needed:
-            raise ConfigurationError(
-                f"inbox_retention is {inbox / DAY:g} days, but a message can return for {needed / DAY:g} "
-                "(outbox and broker retention together). Keep inbox rows at least that long."
+        if not inbox >= needed:
+            raise InvalidSetting(
+                "inbox_retention",
+                f"is {inbox / DAY:g} days, but a message can return for {needed / DAY:g} "
+                "(outbox and broker retention together). Keep inbox rows at least that long.",
             )
 
 

@@ -27,6 +27,8 @@ async def drain(road: "Postroad", timeout: float) -> None:
     sent_by = road.clock.now()
     for subscription in road.topology.subscriptions:
         await _until_nothing(road, partial(_unhandled, road, subscription.name, sent_by), deadline, timeout)
+    for group in road.groups:
+        await _until_nothing(road, partial(_kept, road, group, written_by), deadline, timeout)
 
 
 async def _unfinished(road: "Postroad") -> str:
@@ -47,6 +49,12 @@ async def _unhandled(road: "Postroad", subscription: str, sent_by: datetime) -> 
     depth = await road.broker.depth(subscription)
     settled = not depth.messages or (not depth.delayed and depth.oldest is not None and depth.oldest > sent_by)
     return "" if settled else f"{depth.messages} messages in {subscription}"
+
+
+async def _kept(road: "Postroad", group: str, written_by: datetime) -> str:
+    """What no broker will deliver again: the scheduler runs it, after a person has asked for it for instance."""
+    found = await road.store.read("inbox_kept", group=group, written_by=written_by)
+    return f"events to be tried again by {group}" if found.rows else ""
 
 
 async def _until_nothing(road: "Postroad", ask: Ask, deadline: float, timeout: float) -> None:

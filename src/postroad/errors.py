@@ -91,12 +91,13 @@ class InvalidPayload(WriteRefused):
 
 
 class MessageTooLarge(WriteRefused):
-    def __init__(self, event_type: str, size: int, limit: int) -> None:
+    def __init__(self, event_type: str, size: int, limit: int, path: str = "", path_size: int = 0) -> None:
+        most = f"; field {path} alone has {path_size:,}" if path_size else ""
         super().__init__(
-            f"{event_type}: the message is {size:,} bytes, the broker takes {limit:,}. "
+            f"{event_type}: the message is {size:,} bytes, the broker takes {limit:,}{most}. "
             "Send a reference to the data instead of the data."
         )
-        self.size, self.limit = size, limit
+        self.size, self.limit, self.path, self.path_size = size, limit, path, path_size
 
 
 class VersionConflict(WriteRefused):

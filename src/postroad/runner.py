@@ -43,7 +43,7 @@ class Runner:
     ) -> None:
         self._road, self._canary = road, canary
         self.relays, self.subscribers, self.commands = relays, subscribers, commands
-        self._scheduler, self._pruners = scheduler, pruners
+        self.scheduler, self._pruners = scheduler, pruners
         self._stop = asyncio.Event()
         self._present = {subscriber: self._presence(subscriber.group) for subscriber in subscribers}
         self._commanding = self._presence("commands")
@@ -99,7 +99,7 @@ class Runner:
             work.append(presence.during(self._while_open(GROUP, subscriber.group, consume)))
         if self.commands is not None:
             work.append(self._commanding.during(self._while_open(WORKER, "", self.commands.run)))
-        if self._scheduler is not None:
+        if self.scheduler is not None:
             work.append(self._every(_RETRY_INTERVAL, self._retry))
         work += [self._every(LOOK_EVERY, self._gates.look), self._every(_PRUNE_INTERVAL, self._prune)]
         if self._canary is not None and self._road.canary is not None:
@@ -128,8 +128,8 @@ class Runner:
                 pass
 
     async def _retry(self) -> None:
-        assert self._scheduler is not None
-        await self._scheduler.run_once(lambda group: self._goes_on() and self._gates.of(GROUP, group).is_open)
+        assert self.scheduler is not None
+        await self.scheduler.run_once(lambda group: self._goes_on() and self._gates.of(GROUP, group).is_open)
 
     async def _prune(self) -> None:
         for pruner in self._pruners:

@@ -7,10 +7,11 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
 from postroad.context import current_message
-from postroad.errors import StoreUnavailable
+from postroad.errors import StoreUnavailable, UnreadableMessage
 from postroad.handlers import Bus, Registry
-from postroad.inbox import ConsumeOptions, RetryScheduler, Status
+from postroad.inbox import ConsumeOptions, Record, RetryScheduler, Status
 from postroad.message import Message
+from postroad.retry import Retry
 from tests.support.consuming import Bench, OrderPlaced, bench, effect, effects, placed
 
 LATER = ConsumeOptions(keep_message=True, base_backoff=60)
@@ -109,6 +110,63 @@ async def test_a_long_queue_behind_a_failure_keeps_no_other_key_waiting(database
         await b.make_due(head)
         assert await scheduler.run_once() == 100
         assert shaky.calls == 2 + 1 + 100
+
+
+@pytest.mark.spec("T9")
+async def test_kept_messages_that_cannot_be_read_are_dead_and_keep_nobody_waiting(
+    database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with bench(database_url) as b:
+        bus, shaky = made(b)
+        scheduler = RetryScheduler(b.inbox, bus)
+        spoiled = [placed(1, f"spoiled {n}") for n in range(100)]
+        behind, sound = placed(2, "spoiled 0"), placed(3, "sound")
+        for message in (*spoiled, sound):
+            await b.inbox.mark_failed("INVENTORY", message, RuntimeError(), Retry(0.0), keep_message=True)
+        begun = spoiled[1]
+        await b.inbox.try_acquire("INVENTORY", begun, 0.0)
+        await b.spoil(*spoiled)
+        shaky.well = True
+        assert await scheduler.run_once() == 100
+        assert await scheduler.run_once() == 1
+        assert (await b.record(sound, "INVENTORY")).status is Status.SUCCEEDED
+        record = await b.record(begun, "INVENTORY")
+        assert (record.stopped, record.locked_by, record.message) == (True, None, b"\xc1")
+        assert (record.error_msg or "").startswith("UnreadableMessage: The stored message cannot be read")
+        assert str(begun.id) in caplog.text
+        await bus.publish(behind)  # nothing waits for what is dead
+        assert (await b.record(behind, "INVENTORY")).status is Status.SUCCEEDED
+
+
+async def test_what_somebody_else_has_taken_is_not_given_up(database_url: str) -> None:
+    """Another release may be able to read what this one cannot."""
+    async with bench(database_url) as b:
+        message = placed()
+        await b.inbox.mark_failed("INVENTORY", message, RuntimeError(), Retry(0.0), keep_message=True)
+        (due,) = await b.inbox.due("INVENTORY")
+        await b.inbox.try_acquire("INVENTORY", message, 30.0)
+        await _is_not_given_up(b, due)
+
+
+async def test_what_its_holder_has_renewed_or_finished_after_all_is_not_given_up(database_url: str) -> None:
+    """It was late, and another release."""
+    async with bench(database_url) as b:
+        message = placed()
+        await b.inbox.mark_failed("INVENTORY", message, RuntimeError(), Retry(0.0), keep_message=True)
+        lease = (await b.inbox.try_acquire("INVENTORY", message, 0.0)).lease
+        assert lease is not None
+        (due,) = await b.inbox.due("INVENTORY")
+        assert await b.inbox.renew(lease, 30.0)
+        await _is_not_given_up(b, due)
+        async with b.store.transaction() as connection:
+            await b.inbox.mark_success(connection, lease)
+        await _is_not_given_up(b, due)
+
+
+async def _is_not_given_up(b: Bench, due: Record) -> None:
+    before = await b.inbox.find(due.group, due.event_id)
+    assert not await b.inbox.give_up(due, UnreadableMessage("another form"))
+    assert await b.inbox.find(due.group, due.event_id) == before
 
 
 @pytest.mark.spec("T9")

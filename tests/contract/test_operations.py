@@ -5,8 +5,10 @@ import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 from uuid import UUID, uuid4
 
 import msgspec
@@ -23,7 +25,7 @@ from postroad import (
     event,
     operations,
 )
-from postroad.errors import BusinessError, OperationRefused, UnsupportedByBroker
+from postroad.errors import BrokerUnavailable, BusinessError, OperationRefused, UnsupportedByBroker
 from postroad.operations import Tail
 from postroad.retry import Ack, Dead, Retry
 
@@ -473,6 +475,7 @@ async def test_a_dead_letter_given_back_is_the_brokers_alone_to_deliver(office: 
     dead = await operations.dead_page(road.broker, await operations.topics_of(road.broker))
     await operations.retry_dead(road.store, road.broker, dead, actor="ann")
     assert (await operations.inbox_record(road.store, "delivery", id)).record.state == "waiting"
+    assert await operations.with_attempts(road.store, dead) == dead  # and not its new count, which begins at nothing
     # The scheduler runs what nobody else delivers; this one it must leave to the broker.
     assert await road.inbox.due("delivery") == []
     await office.deliver()
@@ -505,19 +508,74 @@ async def test_a_failed_record_is_shown_and_handled_again(office: Office) -> Non
     assert (record.group, record.event_id, record.state) == ("delivery", id, "failed")
     shown = await operations.inbox_record(road.store, "delivery", id)
     assert shown.payload == {"parcel_id": "a", "grams": 1}
-    await operations.retry_record(road.store, "delivery", id, actor="ann", reason="open again")
+    await operations.retry_record(road.store, None, "delivery", id, actor="ann", reason="open again")
     shown = await operations.inbox_record(road.store, "delivery", id)
     assert (shown.record.state, shown.record.retry_count) == ("waiting", 0)
     assert [act.detail for act in shown.history] == ["open again"]
+
+
+async def test_a_failed_record_that_is_a_dead_letter_is_given_back_as_one(office: Office) -> None:
+    road = office.road
+    office.closed = True
+    first, second = await office.post("a", "b")
+    await office.deliver()
+    office.closed = False
+    assert await operations.dead_of(road.broker, "post.parcel.events", "another", second) == []
+    await operations.retry_record(road.store, road.broker, "delivery", second, actor="ann", reason="open again")
+    (left,) = await operations.dead_page(road.broker, await operations.topics_of(road.broker))
+    assert left.event_id == str(first)
+    assert await road.inbox.due("delivery") == []  # else it would be run here as well
+    await office.deliver()
+    assert office.handled == ["b"]
+    assert (await operations.inbox_record(road.store, "delivery", second)).history[0].detail == "open again"
+
+
+async def test_a_letter_that_did_not_come_back_can_be_given_back_again(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    road = office.road
+    office.closed = True
+    (id,) = await office.post("a")
+    await office.deliver()
+    office.closed = False
+
+    retry = partial(operations.retry_record, road.store, road.broker, "delivery", id, actor="ann")
+    with monkeypatch.context() as patch:
+        patch.setattr(road.broker, "revive", AsyncMock(side_effect=BrokerUnavailable("away")))
+        with pytest.raises(BrokerUnavailable):
+            await retry()
+        patch.setattr(road.broker, "revive", AsyncMock(return_value=0))
+        with pytest.raises(OperationRefused, match="did not give event"):
+            await retry()
+    await retry()
+    await office.deliver()
+    assert office.handled == ["a"]
+
+
+async def test_what_no_broker_has_buried_is_retried_without_asking_one(office: Office, tmp_path: Path) -> None:
+    from postroad.brokers import connect_broker
+
+    road, away = office.road, connect_broker(f"embedded:{tmp_path / 'nowhere' / 'broker.db'}", clock=office.road.clock)
+    async with road.session() as session, session.begin():
+        messages = [road.add(session, ParcelPosted(parcel_id=parcel)).message for parcel in ("a", "b", "c")]
+    for message, decision in zip(messages, (Ack("no"), Retry(60.0), Dead("no")), strict=True):
+        await road.inbox.mark_failed("delivery", message, RuntimeError(), decision)
+    for message in messages[:2]:
+        await operations.retry_record(road.store, away, "delivery", message.id, actor="ann")
+    with pytest.raises(BrokerUnavailable):
+        await operations.retry_record(road.store, away, "delivery", messages[2].id, actor="ann")
+    await away.aclose()
+    states = [(await operations.inbox_record(road.store, "delivery", message.id)).record.state for message in messages]
+    assert states == ["waiting", "waiting", "failed"]
 
 
 async def test_only_a_failed_record_can_be_retried(office: Office) -> None:
     (id,) = await office.post("a")
     await office.deliver()
     with pytest.raises(OperationRefused, match="succeeded"):
-        await operations.retry_record(office.road.store, "delivery", id, actor="ann")
+        await operations.retry_record(office.road.store, office.road.broker, "delivery", id, actor="ann")
     with pytest.raises(OperationRefused, match="no record"):
-        await operations.retry_record(office.road.store, "nobody", id, actor="ann")
+        await operations.retry_record(office.road.store, office.road.broker, "nobody", id, actor="ann")
     assert await operations.acts(office.road.store) == []
 
 

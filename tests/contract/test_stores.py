@@ -1,6 +1,7 @@
 """Every store passes the contract, and all of them speak through the same statements."""
 
 import asyncio
+import re
 from contextlib import AsyncExitStack
 from importlib import resources
 from urllib.parse import urlsplit
@@ -73,17 +74,27 @@ def test_a_database_that_is_away_is_unavailable(store_kind: str) -> None:
 
 
 @pytest.mark.parametrize("store_kind", ["postgresql", "mariadb"])
-@pytest.mark.parametrize(
-    "wrong", [{"database": "nowhere"}, {"username": "nobody", "password": "wrong"}], ids=lambda wrong: next(iter(wrong))
-)
-async def test_a_server_that_turns_us_away_is_told_from_one_that_is_away(
-    database_url: str, wrong: dict[str, str]
-) -> None:
+async def test_a_server_that_turns_us_away_is_told_from_one_that_is_away(database_url: str) -> None:
+    wrong = {"username": "nobody", "password": "wrong"}
     store = open_store(make_url(database_url).set(**wrong).render_as_string(hide_password=False))
     with pytest.raises(StoreUnavailable, match=r"turns us away .* Check user, password and database") as raised:
         await store.read("migrations_applied")
     await store.aclose()
     assert "wrong" not in str(raised.value)
+
+
+@pytest.mark.parametrize("store_kind", ["postgresql", "mariadb"])
+async def test_a_database_that_is_not_there_is_named_with_what_creates_it(database_url: str) -> None:
+    url = make_url(database_url)
+    store = open_store(url.set(database="no where").render_as_string(hide_password=False))
+    named = re.escape(f"There is no database no where at {url.host}:{url.port}. Create it there with: ")
+    missing = pytest.raises(StoreUnavailable, match=f'{named}CREATE DATABASE ["`]no where["`]$')
+    with missing:
+        await store.read("migrations_applied")
+    with missing:
+        async with store.transaction():
+            pass
+    await store.aclose()
 
 
 async def test_when_every_connection_is_in_use_the_store_is_busy_and_not_broken(store: Store) -> None:

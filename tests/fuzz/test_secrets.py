@@ -16,8 +16,12 @@ from hypothesis import strategies as st
 
 from postroad import Backoff, PoisonError, Postroad, RelayOptions, SubscriberOptions, event, logs
 from postroad import redact as redactor
+from postroad.brokers import connect_broker
+from postroad.brokers.base import Topology
+from postroad.brokers.kafka import client
 from postroad.cli import main
 from postroad.cli.output import as_json, tell
+from postroad.clock import SystemClock
 from postroad.errors import ConfigurationError
 from postroad.redact import redact, redact_values
 from postroad.stores import open_store
@@ -25,6 +29,8 @@ from tests.fuzz.conftest import bounded
 from tests.fuzz.test_command_line import COMMANDS, RUNS_ON
 
 CANARIES = ("c4naryPlain", "c4nary@:/?#", "c4nary%'\" \\", "c4naryé&=;,+")
+CUT = "c4nary/c4nary?c4nary=1"
+"""If nobody has quoted it, a part of it is taken for the port, another for the path or an option."""
 MARK = "4nary"
 NAMES = ("password", "user_password", "passwd", "pwd", "client_secret", "apiKey", "access-key", "token", "refreshToken")
 WORDS = {"ids": "1", "id": "00000000-0000-0000-0000-000000000007", "group": "clerks", "table": "postroad_outbox"}
@@ -103,9 +109,48 @@ async def failure_of(url: str) -> BaseException:
     raise AssertionError(f"{url} should not connect")
 
 
-@pytest.mark.parametrize("canary", CANARIES)
+@pytest.mark.parametrize("canary", [*CANARIES, CUT])
+def test_no_broker_that_cannot_be_reached_tells_the_password(
+    canary: str, kafka_url: str, logged: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "ANSWER_SECONDS", 0.3)
+    here = kafka_url.partition("://")[2]
+    for told in {canary, quote(canary, safe="")}:
+        urls = [f"{scheme}://nobody:{told}@127.0.0.1:1/" for scheme in ("amqp", "kafka", "kafkas", "pubsub")]
+        urls += [f"kafka://nobody:{told}@{here}", f"kafka://nobody:{told}@host:port/", f"kafka://host/?password={told}"]
+        urls += [f"{scheme}://nobody:12{mark}{told}@host/" for scheme in ("amqp", "kafka") for mark in "/?#"]
+        urls += [f"pubsub://nobody:{told}@my-project", f"pubsub://my-project?password={told}"]
+        for url in urls:
+            for error in chain(asyncio.run(broker_failure_of(url))):
+                assert MARK not in str(error), url
+                assert MARK not in repr(error), url
+    assert MARK not in logged.getvalue()
+
+
+async def broker_failure_of(url: str) -> BaseException:
+    try:
+        broker = connect_broker(url, clock=SystemClock())
+    except ConfigurationError as refusal:
+        return refusal
+    assert MARK not in f"{broker!r} {broker.address} {vars(broker)}"
+    try:
+        await broker.apply(Topology(("bank.account.events",)))
+    except Exception as error:
+        logging.getLogger("postroad.test").exception("no connection to %s", url)
+        return error
+    finally:
+        await broker.aclose()
+    raise AssertionError(f"{url} should not connect")
+
+
+BROKERS = ("amqp://nobody:{}@127.0.0.1:1/", "kafka://nobody:{}@127.0.0.1:port/", "pubsub://nobody:{}@my-project")
+
+
+@pytest.mark.parametrize(
+    ("canary", "broker"), [*((canary, BROKERS[0]) for canary in CANARIES), *((CANARIES[1], url) for url in BROKERS[1:])]
+)
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
-def test_no_command_tells_the_password_of_a_url(canary: str, path: tuple[str, ...]) -> None:
+def test_no_command_tells_the_password_of_a_url(canary: str, broker: str, path: tuple[str, ...]) -> None:
     required = [
         WORDS.get(p.name or "", "x") for p in COMMANDS[path].params if p.required and p.param_type_name == "argument"
     ]
@@ -113,7 +158,7 @@ def test_no_command_tells_the_password_of_a_url(canary: str, path: tuple[str, ..
     for told in {canary, quote(canary, safe="")}:
         urls = {
             "DATABASE_URL": f"postgresql://nobody:{told}@127.0.0.1:1/x",
-            "BROKER_URL": f"amqp://nobody:{told}@127.0.0.1:1/",
+            "BROKER_URL": broker.format(told),
         }
         for extra in ([], ["--json"]):
             done = CliRunner().invoke(

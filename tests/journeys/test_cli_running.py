@@ -31,7 +31,11 @@ def test_dev_prints_a_line_for_each_handled_event_unless_it_shall_be_quiet(shell
         running.until("started")
         shell("publish shop:road order.placed", order)
         line = running.until("handled by")
-        assert re.fullmatch(r"\d\d:\d\d:\d\d  order\.placed  order/7  handled by receipts in [\d.]+ m?s\n", line)
+        told = re.compile(r"\d\d:\d\d:\d\d  order\.placed  order/7  handled by receipts in [\d.]+ m?s\n")
+        assert told.fullmatch(line)
+        (event,) = json.loads(shell("outbox list shop:road --json"))
+        shell(f"inbox replay receipts {event['id']} --app shop:road")
+        assert told.fullmatch(running.until("handled by"))  # also what no broker has delivered
     for quiet in ("--quiet", "--log-format json"):
         with shell.running(f"dev shop:road {quiet}") as running:
             running.until("started")
@@ -40,6 +44,26 @@ def test_dev_prints_a_line_for_each_handled_event_unless_it_shall_be_quiet(shell
             running.signal(signal.SIGTERM)
             running.until("stopped")
             assert "handled by" not in running.text
+
+
+RETURNS = """
+@event("order.returned", topic="shop.return.events", aggregate="order", key="order_id")
+class OrderReturned(msgspec.Struct, frozen=True):
+    order_id: str
+"""
+
+
+def test_topics_that_nobody_reads_are_told_once_at_the_start(shell: Shell) -> None:
+    with shell.running("dev shop:road") as running:
+        running.until("started")
+        shell("publish shop:road order.placed", '{"order_id": "7", "cents": 1}')
+        running.until("handled by")
+        assert "nobody subscribes" not in running.text
+    with (shell.folder / "shop.py").open("a") as module:
+        module.write(RETURNS)
+    with shell.running("run shop:road") as running:
+        line = running.until("nobody subscribes")
+        assert "nobody subscribes to shop.return.events: what is sent there reaches no one" in line
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])

@@ -195,10 +195,10 @@ async def test_what_no_broker_holds_is_not_tried_during_a_pause_either(sqlite_ur
         await leave_to_the_scheduler(yard)
         await operations.pause_group(road.store, road.groups, GROUP, actor="ann")
         runner = road.runner(groups=[])  # of a process that has no consumer of the group: only its scheduler
-        runner._scheduler = RetryScheduler(road.inbox, road.bus)
+        runner.scheduler = RetryScheduler(road.inbox, road.bus)
         tries = len(yard.tried)
         async with runner.started():
-            looks = spy(runner._scheduler, "run_once")
+            looks = spy(runner.scheduler, "run_once")
             await until(lambda: len(looks) > 3)
             assert len(yard.tried) == tries
             await yard.resume()
@@ -236,7 +236,7 @@ async def test_a_process_that_stops_begins_nothing_more_by_itself(sqlite_url: st
         road = yard.road
         await leave_to_the_scheduler(yard)
         tries, runner = len(yard.tried), road.runner()
-        runner._scheduler = RetryScheduler(road.inbox, road.bus)
+        runner.scheduler = RetryScheduler(road.inbox, road.bus)
         runner._stop.set()
         await runner._retry()
         assert len(yard.tried) == tries

@@ -61,6 +61,14 @@ class Bench:
         """As if the time of the next try had come."""
         await self.change(message, "next_retry_at = '2000-01-01 00:00:00'")
 
+    async def spoil(self, *messages: Message) -> None:
+        """As if another release had kept them in another form."""
+        async with self.store.transaction() as connection:
+            await connection.execute(
+                text("UPDATE postroad_inbox SET message = :data WHERE event_id = :id"),
+                [{"data": b"\xc1", "id": self.store.adapt(message.id)} for message in messages],
+            )
+
     async def change(self, message: Message, assignment: str) -> None:
         async with self.store.transaction() as connection:
             await connection.execute(

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from postroad import Postroad, event
-from postroad.errors import ConfigurationError, SchemaMissing
+from postroad.app import DAY
+from postroad.errors import ConfigurationError, InvalidSetting, SchemaMissing
 
 
 @event("door.opened", topic="house.door.events", aggregate="door", key="door_id")
@@ -24,6 +25,26 @@ def test_a_source_that_is_no_name(source: Any, told: str) -> None:
     assert told in str(refused.value)
     assert 'Write Postroad("shop")' in str(refused.value)
     assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("outbox_days", "inbox_days", "told"),
+    [
+        (7, 13.9, "is 13.9 days, but a message can return for 14 "),
+        (30, 15, "is 15 days, but a message can return for 37 "),
+        (7, float("nan"), "is nan days"),
+    ],
+)
+def test_an_inbox_that_forgets_what_can_return(outbox_days: float, inbox_days: float, told: str) -> None:
+    with pytest.raises(InvalidSetting) as refused:
+        Postroad("house", outbox_retention=outbox_days * DAY, inbox_retention=inbox_days * DAY)
+    assert refused.value.path == "inbox_retention"
+    assert told in refused.value.rule
+    assert "Keep inbox rows at least that long." in refused.value.rule
+
+
+def test_an_inbox_that_remembers_just_long_enough() -> None:
+    assert Postroad("house", outbox_retention=8 * DAY, inbox_retention=15 * DAY).inbox_retention == 15 * DAY
 
 
 async def test_the_event_before_the_transaction(sqlite_url: str) -> None:

@@ -16,6 +16,8 @@ from click.testing import CliRunner
 
 from postroad import Backoff, BusinessError, PoisonError, Postroad, SubscriberOptions, event
 from postroad.cli import main
+from postroad.cli.reach import tell_unread_topics
+from postroad.errors import BrokerUnavailable
 
 
 @event("book.lent", topic="library.book.events", aggregate="book", key="book_id")
@@ -262,6 +264,19 @@ def test_a_broker_that_is_down_is_part_of_the_status(library: Library) -> None:
     told = library("status", "--broker-url", f"embedded:{library.folder / 'nowhere' / 'b.db'}")
     assert "The broker does not answer" in told
     assert "Outbox" in told
+
+
+@pytest.mark.parametrize("trouble", [BrokerUnavailable("no management"), TimeoutError()])
+async def test_a_broker_that_cannot_tell_who_reads_keeps_nobody_from_starting(
+    trouble: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def subscriptions() -> None:
+        raise trouble
+
+    async with Postroad("library", f"sqlite:///{tmp_path}/library.db", "embedded:") as road:
+        monkeypatch.setattr(road.broker, "subscriptions", subscriptions)
+        await tell_unread_topics(road)
+    assert caplog.text == ""
 
 
 def test_unexpected_errors_are_short_and_say_where_the_rest_is(

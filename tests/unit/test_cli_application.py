@@ -67,6 +67,12 @@ def test_a_syntax_error_shows_its_place(here: Path) -> None:
     assert 'garbled.py", line 2' in caught.value.trace
 
 
+async def test_a_script_that_runs_its_loop_when_imported(here: Path) -> None:
+    (here / "busy.py").write_text("import asyncio\nasyncio.run(None)\n", encoding="utf-8")
+    with pytest.raises(UserCodeFailed, match='under `if __name__ == "__main__":`'):
+        load("busy:road")
+
+
 def test_our_own_errors_come_without_a_traceback_but_with_their_place(here: Path) -> None:
     (here / "misnamed.py").write_text(
         'from postroad import Postroad\nroad = Postroad(source="My Shop")\n', encoding="utf-8"

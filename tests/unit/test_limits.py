@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import pytest
 
 from postroad.codec import check_size
@@ -41,6 +42,29 @@ def test_payload_and_attributes_count_together() -> None:
     assert (refusal.value.size, refusal.value.limit) == (size, size - 1)
     assert "video.created" in str(refusal.value)
     assert "Send a reference" in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("payload", "told"),
+    [
+        ({"id": 1, "cover": {"name": "x", "image": "i" * 500}}, "field cover.image alone has 502"),
+        ({"id": 1, "pages": [{"n": n} for n in range(100)]}, "field pages alone has 891"),
+        ({"first": "a" * 300, "second": "b" * 400}, "field second alone has 402"),
+        ({"pages": ["", "ä" * 300]}, "field pages[1] alone has 602"),
+        ({"n" * 300: 1, "": "\n" * 300}, "field [''] alone has 602"),
+        ({"n" * 600: 1}, f"field {'n' * 79}… alone has 1"),
+    ],
+)
+def test_the_field_that_takes_most_of_the_room_is_named(payload: dict[str, Any], told: str) -> None:
+    with pytest.raises(MessageTooLarge) as refusal:
+        check_size(message(payload=msgspec.json.encode(payload)), 500)
+    assert f"the broker takes 500; {told}. Send a reference" in str(refusal.value)
+
+
+def test_what_is_not_json_or_has_no_fields_is_told_without_one() -> None:
+    for payload in (b"\x08\x96", b"{}"):
+        with pytest.raises(MessageTooLarge, match=r"the broker takes 20\. Send"):
+            check_size(message(payload=payload), 20)
 
 
 def test_attributes_are_counted() -> None:

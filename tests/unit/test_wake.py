@@ -63,13 +63,29 @@ def test_many_commits_share_few_notifications(wake: Wake, bell: Bell) -> None:
     assert 1 <= bell.times <= most
 
 
-def test_where_notifying_takes_long_it_is_done_more_seldom(wake: Wake, bell: Bell) -> None:
+def test_where_notifying_takes_long_it_is_done_more_seldom(
+    wake: Wake, bell: Bell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_SAVED_UP", 0.0)
     bell.takes = module._LONGEST_REST / module._REST_PER_NOTIFYING
     begun = time.monotonic()
     while bell.times < 3:
         wake.committed()
         bell.rung.wait(0.001)
     assert time.monotonic() - begun >= 2 * module._LONGEST_REST
+
+
+def test_one_slow_notification_does_not_hold_back_the_next_of_a_quiet_writer(
+    wake: Wake, bell: Bell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("_LONGEST_REST", 60.0), ("_REST_PER_NOTIFYING", 2_000), ("_SAVED_UP", 3_600.0)):
+        monkeypatch.setattr(module, name, value)
+    bell.takes = 0.01
+    for times in (1, 2):
+        wake.committed()
+        assert bell.rung.wait(5)
+        assert bell.times == times
+        bell.rung.clear()
 
 
 def test_an_unseen_commit_is_knocked_for_several_times(wake: Wake, bell: Bell) -> None:

@@ -95,7 +95,10 @@ def _failed(name: str, error: Exception) -> UserCodeFailed:
         told = f" (at {place.filename}, line {place.lineno})" if place else ""
         return UserCodeFailed(f"{error}{told}", "")
     text = "".join(traceback.format_exception(type(error), error, trace))
-    return UserCodeFailed(f"{name} could not be imported: {type(error).__name__}: {error}", redact(text))
+    told = f"{name} could not be imported: {type(error).__name__}: {error}"
+    if "asyncio.run()" in str(error):
+        told += f'. Importing {name} must not run it: put that call under `if __name__ == "__main__":`'
+    return UserCodeFailed(told, redact(text))
 
 
 def _is_foreign(filename: str) -> bool:

@@ -58,6 +58,8 @@ def tell_handled(out: Output, runner: Runner) -> None:
     """A line for each event: when, what, whose, by which group, and how long that took."""
     for subscriber in runner.subscribers:
         subscriber.tell(partial(_tell_one, out, subscriber.group))
+    if runner.scheduler is not None:
+        runner.scheduler.tell = partial(_tell_one, out)
 
 
 def _tell_one(out: Output, group: str, message: Message, seconds: float) -> None:

@@ -32,7 +32,8 @@ async def list_(site: Site, out: Output, topic: str, limit: int, after: str) -> 
     if after and not topic:
         raise click.UsageError("--after needs --topic: ids count within their topic.")
     broker = site.require_broker()
-    found = await operations.dead_page(broker, await _topics(broker, topic), limit=limit, after=after)
+    page = await operations.dead_page(broker, await _topics(broker, topic), limit=limit, after=after)
+    found = await operations.with_attempts(site.store, page)
     if out.as_json:
         out.data(found)
         return
@@ -54,7 +55,8 @@ async def list_(site: Site, out: Output, topic: str, limit: int, after: str) -> 
 async def show(site: Site, out: Output, id: str, topic: str) -> None:
     """Everything about a dead letter. ID is its own or its event's."""
     broker = site.require_broker()
-    found = await operations.find_dead(broker, await _topics(broker, topic), [id])
+    letters = await operations.find_dead(broker, await _topics(broker, topic), [id])
+    found = await operations.with_attempts(site.store, letters)
     if out.as_json:
         out.data(found)
         return
@@ -96,7 +98,11 @@ async def retry(site: Site, out: Output, ids: tuple[str, ...], all_of_them: bool
     if out.as_json:
         out.data({"retried": [one.id for one in dead], "count": revived})
     else:
-        out.say(f"{revived:,} will be handled again" if dead else "no dead letters", "green")
+        if len(dead) == 1:
+            told = f"{dead[0].event_id or dead[0].id} will be handled again by {dead[0].group}"
+        else:
+            told = f"{revived:,} events will be handled again" if dead else "no dead letters"
+        out.say(told, "green")
 
 
 @dlq.command()

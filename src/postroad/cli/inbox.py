@@ -89,7 +89,7 @@ async def show(site: Site, out: Output, group: str, id: UUID) -> None:
 @on_site()
 async def retry(site: Site, out: Output, group: str, id: UUID, reason: str) -> None:
     """Handle a failed event again, as if it had just arrived."""
-    await operations.retry_record(site.store, group, id, actor=operations.this_user(), reason=reason)
+    await operations.retry_record(site.store, site.broker, group, id, actor=operations.this_user(), reason=reason)
     if out.as_json:
         out.data({"group": group, "retried": id})
     else:

@@ -1,11 +1,13 @@
 """What others need to watch a service: alert rules, a dashboard, and whether a process is well."""
 
+from contextlib import closing
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
 import click
 
+from postroad.redact import one_line
 from postroad.telemetry.alerts import rule_file
 from postroad.telemetry.grafana import dashboard
 from postroad.telemetry.http import address_of
@@ -62,15 +64,13 @@ def healthcheck(http: str, live: bool) -> None:
 
 
 def _ask(host: str, port: int, path: str) -> tuple[int, str]:
-    connection = HTTPConnection(host, port, timeout=_PATIENCE)
     try:
-        connection.request("GET", path)
-        response = connection.getresponse()
-        return response.status, response.read().decode(errors="replace").strip()
-    except (OSError, HTTPException) as error:
-        return 0, f"{host}:{port} does not answer: {error}"
-    finally:
-        connection.close()
+        with closing(HTTPConnection(host, port, timeout=_PATIENCE)) as connection:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.status, response.read().decode(errors="replace").strip()
+    except (OSError, HTTPException, UnicodeError) as error:  # the last: of a host that no name can be
+        return 0, one_line(f"{host}:{port} does not answer: {error}")
 
 
 def _put(text: str, output: Path | None) -> None:

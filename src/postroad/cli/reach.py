@@ -1,11 +1,16 @@
 """Whether database and broker answer, asked before anything is started."""
 
 import asyncio
+import logging
 from typing import Final
 
+from postroad.app import Postroad
 from postroad.brokers.base import Broker, Topology
-from postroad.errors import BrokerUnavailable, StoreUnavailable
+from postroad.errors import BrokerError, BrokerUnavailable, StoreUnavailable
+from postroad.operations.doctor.wire import unread_topics
 from postroad.stores import Store
+
+log = logging.getLogger("postroad")
 
 PATIENCE: Final = 2.5
 """Seconds; with the time a process takes to start, a person knows within five."""
@@ -20,6 +25,21 @@ async def require_database(store: Store) -> None:
             f"The database at {store.host} did not answer within {PATIENCE:g} s. "
             "Is it running, and reachable from here?"
         ) from None
+
+
+async def tell_unread_topics(road: Postroad) -> None:
+    """Not every broker refuses what nobody reads. One that cannot tell now keeps nobody from starting."""
+    try:
+        async with asyncio.timeout(PATIENCE):
+            topics = await unread_topics(road)
+    except (BrokerError, TimeoutError):
+        return
+    if topics:
+        log.warning(
+            "nobody subscribes to %s: what is sent there reaches no one. "
+            "Start the service that reads it once, so that its subscription is there",
+            ", ".join(topics),
+        )
 
 
 async def require_broker(broker: Broker, topology: Topology) -> None:

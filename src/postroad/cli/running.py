@@ -14,7 +14,7 @@ from postroad.app import Postroad
 from postroad.cli.application import load
 from postroad.cli.banner import banner, show_counters, tell_handled
 from postroad.cli.output import Output
-from postroad.cli.reach import require_broker, require_database
+from postroad.cli.reach import require_broker, require_database, tell_unread_topics
 from postroad.cli.signals import Stop
 from postroad.cli.site import close, completing, require_file
 from postroad.cli.which import needs_app
@@ -173,4 +173,5 @@ async def _work(road: Postroad, app: str, plan: Plan, out: Output, stop: Stop) -
     async with runner.started():
         stop.ready()
         banner(out, road, app, runner, applied)
+        await tell_unread_topics(road)
         await show_counters(out, runner, stop.event)

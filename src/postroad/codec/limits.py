@@ -1,7 +1,10 @@
 """What the brokers take, checked when an event is written: an oversize message would be retried for ever."""
 
-from typing import Final
+from typing import Any, Final
 
+import msgspec
+
+from postroad.codec.faithful import Step, path_text
 from postroad.errors import InvalidPayload, MessageTooLarge
 from postroad.message import OPTIONAL_ATTRIBUTES, Message
 
@@ -20,7 +23,34 @@ def check_size(message: Message, limit: int) -> None:
         return
     size = len(message.payload) + _attribute_bytes(message)
     if size > limit:
-        raise MessageTooLarge(message.type, size, limit)
+        raise MessageTooLarge(message.type, size, limit, *_largest(message))
+
+
+def _largest(message: Message) -> tuple[str, int]:
+    """The field that takes the most room, as far inside as it is still most of what surrounds it; and its bytes."""
+    try:
+        value: Any = msgspec.json.decode(message.payload)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return "", 0  # not JSON
+    steps: list[Step] = []
+    size = 0
+    while parts := _parts(value):
+        step, part = max(parts, key=lambda one: _json_bytes(one[1]))
+        if steps and _json_bytes(part) < size // 2:
+            break
+        steps.append(step)
+        value, size = part, _json_bytes(part)
+    return _cut(path_text(steps)), size
+
+
+def _parts(value: Any) -> list[tuple[Step, Any]]:
+    if isinstance(value, dict):
+        return list(value.items())
+    return list(enumerate(value)) if isinstance(value, list) else []
+
+
+def _json_bytes(value: Any) -> int:
+    return len(msgspec.json.encode(value))
 
 
 def _is_plain(message: Message) -> bool:
@@ -68,4 +98,8 @@ def _bytes(message: Message, name: str, text: object) -> int:
 
 def _refusal(message: Message, name: str, rule: str) -> InvalidPayload:
     shown = ascii(name)[1:-1].replace("header.", "headers.", 1)
-    return InvalidPayload(message.type, shown if len(shown) < 80 else shown[:79] + "…", rule)
+    return InvalidPayload(message.type, _cut(shown), rule)
+
+
+def _cut(path: str) -> str:
+    return path if len(path) < 80 else path[:79] + "…"

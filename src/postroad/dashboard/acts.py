@@ -137,8 +137,8 @@ async def _run_now(desk: Desk, user: User, given: OneEvent) -> Done:
 
 
 async def _inbox_retry(desk: Desk, user: User, given: InGroup) -> Done:
-    id = reading.own_id(given.id)
-    await operations.retry_record(desk.road.store, given.group, id, actor=user.name, reason=given.reason)
+    road, id = desk.road, reading.own_id(given.id)
+    await operations.retry_record(road.store, road.broker, given.group, id, actor=user.name, reason=given.reason)
     return Done(f"{given.group} will handle it again", f"/groups/{quote(given.group, safe='')}")
 
 

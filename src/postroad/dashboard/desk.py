@@ -191,10 +191,8 @@ async def _arrivals(desk: Desk, detail: operations.OutboxDetail) -> Sequence[Arr
 
 
 async def _is_dead(desk: Desk, group: str, record: operations.InboxRecord) -> bool:
-    """Then it is the broker's to give back: retried here, it would wait for a delivery that does not come."""
     try:
-        letters = operations.all_dead(desk.road.broker, [record.topic])
-        return any([one.group == group and one.event_id == str(record.event_id) async for one in letters])
+        return bool(await operations.dead_of(desk.road.broker, record.topic, group, record.event_id))
     except BrokerError:
         return False
 
@@ -208,7 +206,7 @@ async def dead_letters(desk: Desk, query: Mapping[str, str]) -> Sequence[operati
         found: Sequence[operations.DeadEvent] = await operations.dead_page(broker, topics, limit=PAGE, after=after)
     else:
         found = [one async for one in operations.all_dead(broker, topics) if is_wanted(one, query)][:_MOST_SHOWN]
-    return [masked_dead(desk, one) for one in found]
+    return [masked_dead(desk, one) for one in await operations.with_attempts(desk.road.store, found)]
 
 
 def is_wanted(dead: operations.DeadEvent, query: Mapping[str, str]) -> bool:

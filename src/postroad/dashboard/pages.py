@@ -79,7 +79,8 @@ async def dead(desk: Desk, request: Request) -> Response:
 async def dead_letter(desk: Desk, request: Request) -> Response:
     path = request.path_params
     found = await operations.find_dead(desk.road.broker, [path["topic"]], [path["id"]])
-    return render(request, "dead_letter.html", {"letter": reading.masked_dead(desk, found[0])})
+    (letter, *_) = await operations.with_attempts(desk.road.store, found)
+    return render(request, "dead_letter.html", {"letter": reading.masked_dead(desk, letter)})
 
 
 async def groups(desk: Desk, request: Request) -> Response:

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from postroad.errors import ConfigurationError
 from postroad.inbox.record import Record, Status, record_of
+from postroad.retry import describe
 from postroad.stores.base import Store
 
 WEEK: Final = 7 * 86_400.0
@@ -82,6 +83,17 @@ class Records:
     async def discard(self, group: str, event_id: UUID) -> bool:
         """Settles a failed record with a "no": it is kept, never tried again, and holds nobody up."""
         return await self._change("inbox_discard", group, event_id)
+
+    async def give_up(self, record: Record, error: Exception) -> bool:
+        """Fails a record for good without an attempt, unless somebody has taken it since it was read."""
+        given_up = await self.store.change(
+            "inbox_give_up",
+            group=record.group,
+            event_id=record.event_id,
+            epoch=record.epoch,
+            error_msg=describe(error),
+        )
+        return bool(given_up.rowcount)
 
     async def prune(self, older_than: float, limit: int = 1_000) -> int:
         """Removes records that succeeded more than `older_than` seconds ago; how many. No others, ever."""

@@ -17,11 +17,13 @@ from postroad.operations.commands import (
 from postroad.operations.dead_letters import (
     DeadEvent,
     all_dead,
+    dead_of,
     dead_page,
     discard_dead,
     find_dead,
     retry_dead,
     topics_of,
+    with_attempts,
 )
 from postroad.operations.failures import Cause, Failure, causes
 from postroad.operations.inbox import InboxDetail, InboxRecord, inbox_page, inbox_record, retry_record
@@ -117,6 +119,7 @@ __all__ = [
     "causes",
     "command_detail",
     "command_page",
+    "dead_of",
     "dead_page",
     "discard_dead",
     "drain_worker",
@@ -157,4 +160,5 @@ __all__ = [
     "trace",
     "trace_of",
     "verify",
+    "with_attempts",
 ]

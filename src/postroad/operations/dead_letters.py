@@ -1,19 +1,23 @@
 """What the broker holds as dead: look, give back, throw away."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
 from postroad.brokers.base import Broker, DeadLetter
 from postroad.errors import OperationRefused
+from postroad.inbox.records import Records
 from postroad.message import ordering_key, parse_id
 from postroad.operations import audit
 from postroad.operations.readable import readable
 from postroad.stores.base import Store
 
 _PAGE: Final = 200
+_AT_ONCE: Final = 8
+"""Topics that are asked together: of some brokers each answer takes a connection, and there may be hundreds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +47,21 @@ async def topics_of(broker: Broker) -> Sequence[str]:
 async def dead_page(broker: Broker, topics: Sequence[str], *, limit: int = 50, after: str = "") -> Sequence[DeadEvent]:
     """By topic, oldest first. `after` is the last id of the previous page, where there is one topic."""
     found: list[DeadEvent] = []
-    for topic in topics:
-        if len(found) < limit:
-            letters = await broker.dead_letters(topic, limit=limit - len(found), after=after)
-            found += [_plain(letter) for letter in letters]
-    return found
+    async for page in dead_pages(broker, topics, limit=limit, after=after):
+        found += page
+        if len(found) >= limit:
+            break
+    return found[:limit]
+
+
+async def dead_pages(
+    broker: Broker, topics: Sequence[str], *, limit: int, after: str = ""
+) -> AsyncIterator[Sequence[DeadEvent]]:
+    """The first of each topic."""
+    for first in range(0, len(topics), _AT_ONCE):
+        some = topics[first : first + _AT_ONCE]
+        for letters in await asyncio.gather(*(broker.dead_letters(topic, limit=limit, after=after) for topic in some)):
+            yield [_plain(letter) for letter in letters]
 
 
 async def all_dead(broker: Broker, topics: Sequence[str]) -> AsyncIterator[DeadEvent]:
@@ -72,6 +86,22 @@ async def find_dead(broker: Broker, topics: Sequence[str], ids: Sequence[str]) -
             topics_told = " and of ".join(dead.topic for dead in matches)
             raise OperationRefused(f"{id} is a dead letter of {topics_told}. Say which with --topic.")
     return list({(dead.topic, dead.id): dead for matches in found.values() for dead in matches}.values())
+
+
+async def dead_of(broker: Broker, topic: str, group: str, event_id: UUID) -> Sequence[DeadEvent]:
+    """The letter of one event in one group; none where the broker holds none."""
+    letters = all_dead(broker, [topic])
+    return [one async for one in letters if one.group == group and _event_id(one) == event_id]
+
+
+async def with_attempts(store: Store, dead: Sequence[DeadEvent]) -> Sequence[DeadEvent]:
+    """As often as the inbox says they were tried, where it knows: some brokers count deliveries, others nothing."""
+    found = []
+    for one in dead:
+        event_id = _event_id(one)
+        record = await Records(store).find(one.group, event_id) if event_id else None
+        found.append(replace(one, attempts=record.retry_count) if record and record.stopped else one)
+    return found
 
 
 async def retry_dead(store: Store, broker: Broker, dead: Sequence[DeadEvent], *, actor: str, reason: str = "") -> int:

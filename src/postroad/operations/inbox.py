@@ -6,11 +6,13 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from postroad.brokers.base import Broker
 from postroad.errors import OperationRefused, UnreadableMessage
 from postroad.inbox import Record, Status
 from postroad.inbox.record import unpack
 from postroad.inbox.records import Records
 from postroad.operations import audit
+from postroad.operations.dead_letters import DeadEvent, dead_of, retry_dead
 from postroad.operations.readable import readable
 from postroad.stores.base import Store
 
@@ -82,8 +84,20 @@ async def inbox_record(store: Store, group: str, event_id: UUID) -> InboxDetail:
     )
 
 
-async def retry_record(store: Store, group: str, event_id: UUID, *, actor: str, reason: str = "") -> None:
-    """Makes a failed record due now, with all its attempts before it."""
+async def retry_record(
+    store: Store, broker: Broker | None, group: str, event_id: UUID, *, actor: str, reason: str = ""
+) -> None:
+    """Makes a failed record due now, with all its attempts before it.
+
+    Whatever the broker holds as a dead letter goes back through the broker: handled here, it would stay among the dead.
+    """
+    if broker and (dead := await _dead_letters(store, broker, group, event_id)):
+        if not await retry_dead(store, broker, dead, actor=actor, reason=reason):
+            raise OperationRefused(
+                f"The broker did not give event {event_id} back to group {group}. Is its subscription still there? "
+                f"Look at it with: postroad dlq show {dead[0].id} --topic {dead[0].topic}"
+            )
+        return
     subject = f"{group}/{event_id}"
     async with store.transaction() as connection:
         changed = await store.execute(connection, "inbox_retry", group=group, event_id=event_id)
@@ -96,6 +110,18 @@ async def retry_record(store: Store, group: str, event_id: UUID, *, actor: str, 
     raise OperationRefused(
         f"Event {event_id} in group {group} is {_state(record)}. Only one that has failed can be retried."
     )
+
+
+async def _dead_letters(store: Store, broker: Broker, group: str, event_id: UUID) -> Sequence[DeadEvent]:
+    record = await Records(store).find(group, event_id)
+    if record is None or record.refused or not (record.stopped or _was_given_back(record)):
+        return []  # no broker has buried it
+    return await dead_of(broker, record.topic, group, event_id)
+
+
+def _was_given_back(record: Record) -> bool:
+    """It may not have come: the record is made ready first, and then the broker may go away."""
+    return record.status is Status.FAILED and record.message is None and not record.retry_count
 
 
 def _unknown(group: str, event_id: UUID) -> OperationRefused:

@@ -10,7 +10,7 @@ from postroad.brokers.base import Broker, Subscription
 from postroad.errors import BrokerError, UnsupportedByBroker
 from postroad.gates import GROUP, OUTBOX, WORKER
 from postroad.inbox.records import Counts, Records
-from postroad.operations.dead_letters import DeadEvent, dead_page
+from postroad.operations.dead_letters import DeadEvent, dead_page, with_attempts
 from postroad.operations.inbox import InboxRecord, stopped_records
 from postroad.operations.outbox import event_id_of
 from postroad.operations.pauses import Pause, pauses
@@ -140,7 +140,7 @@ async def status(
         parked=[key for outbox in outboxes for key in await parked_keys(store, outbox, examples)],
         groups=[_group(store, name, counts, wire, still.get((GROUP, name))) for name in names],
         failed=await _failed(store, wire, examples),
-        dead_letters=wire.dead[:examples],
+        dead_letters=await with_attempts(store, wire.dead[:examples]),
         workers=[replace(one, draining=still.get((WORKER, one.id))) for one in await workers(store)],
     )
 

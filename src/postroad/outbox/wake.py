@@ -21,6 +21,9 @@ _LATER_KNOCKS = (0.02, 0.1)
 _REST = 0.005
 _REST_PER_NOTIFYING = 50
 _LONGEST_REST = 0.1
+# Who was quiet before need not rest at once: else one slow notification would hold back the next commit of a writer
+# that has hardly any.
+_SAVED_UP = 0.5
 
 
 class Wake:
@@ -74,6 +77,8 @@ class Wake:
         """One notification serves all commits since the last: that is the coalescing."""
         notifier = self._store.notifier(self._table.channel, self.name)
         later: Iterator[float] = iter(())
+        rested = 0.0
+        """When all rests will be over that were due so far."""
         try:
             while not self._closed.is_set():
                 asked, knocking = self._wanted.wait(next(later, None)), True
@@ -87,8 +92,10 @@ class Wake:
                     self._tell_listeners()
                 begun = time.monotonic()
                 notifier.notify()
-                rest = _REST_PER_NOTIFYING * (time.monotonic() - begun)
-                self._closed.wait(min(max(rest, _REST), _LONGEST_REST))
+                ended = time.monotonic()
+                rested = max(rested, begun - _SAVED_UP) + _REST_PER_NOTIFYING * (ended - begun)
+                rested = min(rested, ended + _LONGEST_REST)
+                self._closed.wait(max(rested - ended, _REST))
         finally:
             notifier.close()
 

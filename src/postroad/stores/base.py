@@ -284,6 +284,9 @@ class Store:
             return self.tables_missing()
         if code in self.busy_codes:
             return StoreBusy(f"{self.address} was busy (code {code}); nothing was stored. Repeat the transaction.")
+        if database := self.missing_database(error):
+            cure = f"Create it there with: CREATE DATABASE {self.syntax.quote(database)}"
+            return StoreUnavailable(f"There is no database {database} at {self.host}. {cure}")
         if self.turns_away(error):
             return StoreUnavailable(f"{self.address} turns us away ({_cause(error)}). {_CHECK_URL}")
         if self.is_disconnect(error):
@@ -310,8 +313,12 @@ class Store:
         """Whether this is the add routine's refusal of a version that the aggregate has already reached."""
         return "postroad: version conflict" in str(error)
 
+    def missing_database(self, error: Exception) -> str:
+        """The name of the database that is not there, on a server that is; else empty."""
+        return ""
+
     def turns_away(self, error: Exception) -> bool:
-        """Whether the server is there, but not for this database, user or password."""
+        """Whether the server is there, but not for this user or password."""
         return False
 
     def is_disconnect(self, error: Exception) -> bool:

@@ -29,7 +29,7 @@ Answering = Callable[[str], Awaitable[Answer]]
 def address_of(text: str) -> tuple[str, int]:
     """`9464` is on this machine only; `0.0.0.0:9464` is for others too. Raises ConfigurationError."""
     host, _, port = text.rpartition(":")
-    if not port.isdecimal() or int(port) > _HIGHEST_PORT:
+    if not port.isdecimal() or len(port) > len(str(_HIGHEST_PORT)) or int(port) > _HIGHEST_PORT:
         raise ConfigurationError(f"{text!r} is no port. Write --http 9464, or --http 0.0.0.0:9464 for other machines.")
     return host.strip("[]") or "127.0.0.1", int(port)
 

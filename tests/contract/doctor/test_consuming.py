@@ -47,7 +47,7 @@ async def test_a_subscription_that_nobody_consumes_is_a_warning_and_with_message
     await publish(clinic)
     full = await clinic.only("subscriptions")
     assert full.level is Level.FAULT
-    assert "1 messages wait" in full.cause
+    assert "1 message waits" in full.cause
 
 
 @pytest.mark.spec("F14")
@@ -60,7 +60,7 @@ async def test_a_paused_group_is_a_warning_that_tells_by_whom_and_not_that_nobod
     paused = await clinic.only("subscriptions")
     assert (paused.level, paused.command) == (Level.WARNING, f"postroad resume {GROUP}")
     assert paused.cause.startswith(f"The group {GROUP} is paused by ann since 20")
-    assert paused.cause.endswith(f"UTC (full); 1 messages wait in {SUBSCRIPTION}.")
+    assert paused.cause.endswith(f"UTC (full); 1 message waits in {SUBSCRIPTION}.")
 
 
 @pytest.mark.spec("F14")

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any, Final
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
 
+from postroad.brokers._url import split, unknown_option, unreadable
 from postroad.errors import ConfigurationError
 
 ANSWER_SECONDS: Final = 5.0
@@ -60,10 +60,9 @@ class Address:
 
 def parse(url: str) -> Address:
     """Raises ConfigurationError, which never shows the URL: it may carry a password."""
-    try:
-        parts = urlsplit(url)
-    except ValueError as error:
-        raise ConfigurationError(f"The broker URL cannot be read: {error}.") from None
+    parts = split(url)
+    if "@" in parts.fragment:
+        raise unreadable()  # else a part of a password would be shown as the port
     if parts.path not in ("", "/"):
         raise ConfigurationError("The broker URL has a path, and Kafka has none. Write it as in kafka://host:9092/.")
     login, _, servers = parts.netloc.rpartition("@")
@@ -81,7 +80,7 @@ def _server(text: str) -> str:
     host, colon, port = text.rpartition(":")
     if not colon or text.endswith("]"):
         host, port = text, "9092"
-    if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
+    if not host or not (port.isascii() and port.isdigit() and len(port) < 6 and 0 < int(port) < 65_536):
         raise ConfigurationError("The broker URL names a server without host or with a bad port. Write host:9092.")
     return f"{host}:{port}"
 
@@ -90,9 +89,7 @@ def _options(query: str) -> Mapping[str, Any]:
     found = {}
     for name, text in parse_qsl(query, keep_blank_values=True):
         if name not in _READERS:
-            near = get_close_matches(name, _READERS, n=1)
-            cure = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(_READERS)}."
-            raise ConfigurationError(f"The broker URL has an unknown option {name!r}. {cure}")
+            raise unknown_option(name, query, _READERS)
         try:
             found[name] = _READERS[name](text)
         except ValueError as error:
@@ -102,7 +99,7 @@ def _options(query: str) -> Mapping[str, Any]:
 
 def _whole(least: int, most: int) -> Callable[[str], int]:
     def read(text: str) -> int:
-        if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
+        if not (text.isascii() and text.isdigit() and len(text) < 10 and least <= int(text) <= most):
             raise ValueError(f"a whole number from {least} to {most}")
         return int(text)
 

@@ -3,10 +3,10 @@
 import os
 import re
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Final
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
+from postroad.brokers._url import split, unknown_option
 from postroad.errors import ConfigurationError
 
 CLOUD: Final = "pubsub.googleapis.com:443"
@@ -51,20 +51,15 @@ def short(path: str) -> str:
 
 
 def parse(url: str) -> Address:
-    try:
-        parts = urlsplit(url)
-    except ValueError as error:
-        raise ConfigurationError(f"The broker URL cannot be read: {error}.") from None
+    parts = split(url)
     if not _PROJECT.fullmatch(parts.netloc):
         raise ConfigurationError("The broker URL names no Google Cloud project. Write it as in pubsub://my-project.")
     if parts.path.strip("/"):
-        raise ConfigurationError(f"The broker URL has a path ({parts.path!r}). Write only pubsub://{parts.netloc}.")
+        raise ConfigurationError("The broker URL has a path, and Pub/Sub has none. Write it as in pubsub://my-project.")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     for name in options:
         if name not in _OPTIONS:
-            near = get_close_matches(name, _OPTIONS, n=1)
-            cure = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(_OPTIONS)}."
-            raise ConfigurationError(f"The broker URL has an unknown option {name!r}. {cure}")
+            raise unknown_option(name, parts.query, _OPTIONS)
     return Address(parts.netloc, _emulator(options), _seconds(options.get("publish_timeout", "10")))
 
 

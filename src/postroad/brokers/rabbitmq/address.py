@@ -3,12 +3,12 @@
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any, Final
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
 
 import pika
 
+from postroad.brokers._url import port_of, split, unknown_option, unreadable
 from postroad.errors import ConfigurationError
 
 _TLS_SCHEMES: Final = frozenset({"amqps", "rabbitmqs"})
@@ -75,11 +75,10 @@ class Address:
 
 def parse(url: str) -> Address:
     """Raises ConfigurationError, which never shows the URL: it may carry a password."""
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError as error:
-        raise ConfigurationError(f"The broker URL cannot be read: {error}.") from None
+    parts = split(url)
+    port = port_of(parts)
+    if "@" in parts.path + parts.fragment:
+        raise unreadable()  # else a part of a password would be shown as the port or the virtual host
     tls = parts.scheme in _TLS_SCHEMES
     return Address(
         host=parts.hostname or "localhost",
@@ -96,9 +95,7 @@ def _options(query: str) -> Mapping[str, Any]:
     found = {}
     for name, text in parse_qsl(query, keep_blank_values=True):
         if name not in _READERS:
-            near = get_close_matches(name, _READERS, n=1)
-            cure = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(_READERS)}."
-            raise ConfigurationError(f"The broker URL has an unknown option {name!r}. {cure}")
+            raise unknown_option(name, query, _READERS)
         try:
             found[name] = _READERS[name](text)
         except ValueError as error:
@@ -120,7 +117,7 @@ def _truth(text: str) -> bool:
 
 def _whole(least: int, most: int) -> Callable[[str], int]:
     def read(text: str) -> int:
-        if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
+        if not (text.isascii() and text.isdigit() and len(text) < 10 and least <= int(text) <= most):
             raise ValueError(f"a whole number from {least} to {most}")
         return int(text)
 

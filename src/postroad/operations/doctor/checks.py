@@ -30,7 +30,7 @@ CHECKS: Final = (
     Check("grants", "the user writes to no other schema", ownership.grants, _TABLES, SERVERS),
     Check("rights", "the user has no more rights than needed", ownership.rights, _DATABASE, SERVERS),
     Check("relays", "a relay is alive, and no event waits for long", relaying.relays, _TABLES),
-    Check("shards", "each shard of the outbox has an owner", relaying.shards, _TABLES),
+    Check("shards", "while relays are alive, each shard has an owner", relaying.shards, _TABLES),
     Check("leases", "no lease is held by somebody who is gone", relaying.leases, _TABLES),
     Check("parked", "no aggregate stands still behind a refused event", relaying.parked, _TABLES),
     Check("broker", "the broker answers", wire.answers),

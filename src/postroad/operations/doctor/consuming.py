@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 from postroad.brokers.base import Subscription
 from postroad.gates import GROUP
 from postroad.inbox.records import Records
-from postroad.operations.dead_letters import dead_page, topics_of
+from postroad.operations.dead_letters import dead_pages, topics_of
 from postroad.operations.doctor.finding import Level, Problem
 from postroad.operations.pauses import Pause, paused
 from postroad.operations.status import known_groups, workers
@@ -39,7 +39,7 @@ async def subscriptions(road: "Postroad") -> AsyncIterator[Problem]:
 
 
 def _unconsumed(road: "Postroad", name: str, group: str, messages: int) -> Problem:
-    waiting = f", and {messages:,} messages wait in it" if messages else ""
+    waiting = f", and {_messages(messages)} in it" if messages else ""
     cause = f"No worker of the group {group} is alive: nobody consumes {name}{waiting}."
     level = Level.FAULT if messages else Level.WARNING
     if group in road.groups:
@@ -49,7 +49,7 @@ def _unconsumed(road: "Postroad", name: str, group: str, messages: int) -> Probl
 
 
 def _paused(pause: Pause, name: str, messages: int) -> Problem:
-    waiting = f"; {messages:,} messages wait in {name}" if messages else ""
+    waiting = f"; {_messages(messages)} in {name}" if messages else ""
     cause = f"The group {pause.name} is paused {pause}{waiting}."
     return Problem(Level.WARNING, cause, "Resume it once its cause is mended.", f"postroad resume {pause.name}")
 
@@ -76,12 +76,13 @@ async def handlers(road: "Postroad") -> AsyncIterator[Problem]:
         unsent = {row.event_type for outbox in road.outboxes
                   for row in (await run(connection, "unsent_types", outbox=outbox, most=_MOST)).rows}  # fmt: skip
     begun = {(row.consumer_group, row.event_type) for row in unsettled}
-    backlog = await _backlog(road)
     elsewhere = await _groups_alive(road) - {*road.groups}  # another program of this service handles for them
     for group in [one for one in await known_groups(road.store) if one not in elsewhere]:
-        for kind in sorted(await Records(road.store).known_types(group) - road.registry.types(group)):
+        gone = sorted(await Records(road.store).known_types(group) - road.registry.types(group))
+        waiting = gone and await _has_backlog(road, group)
+        for kind in gone:
             certain = kind in unsent or (group, kind) in begun
-            if certain or backlog.get(group):
+            if certain or waiting:
                 where = "are still on their way" if certain else "may be among the messages that wait for it"
                 yield Problem(
                     Level.FAULT if certain else Level.WARNING,
@@ -92,24 +93,27 @@ async def handlers(road: "Postroad") -> AsyncIterator[Problem]:
 
 
 async def dead_letters(road: "Postroad") -> AsyncIterator[Problem]:
-    broker = road.broker
-    for topic in await topics_of(broker):
-        for dead in await dead_page(broker, [topic], limit=1):
+    async for page in dead_pages(road.broker, await topics_of(road.broker), limit=1):
+        for dead in page:
             yield Problem(
                 Level.WARNING,
-                f"There are dead letters of {topic}: the first is {dead.type} {dead.event_id or dead.id} of "
+                f"There are dead letters of {dead.topic}: the first is {dead.type} {dead.event_id or dead.id} of "
                 f"{dead.group} ({dead.reason}).",
                 "Look at them, mend the cause, and give them back.",
-                f"postroad dlq list --topic {topic}",
+                f"postroad dlq list --topic {dead.topic}",
             )
 
 
-async def _backlog(road: "Postroad") -> dict[str, int]:
-    found: dict[str, int] = {}
+async def _has_backlog(road: "Postroad", group: str) -> bool:
+    """Only of this group: the broker may be shared with hundreds of others."""
     for subscription in await road.broker.subscriptions():
-        group = _group(subscription)
-        found[group] = found.get(group, 0) + (await road.broker.depth(subscription.name)).messages
-    return found
+        if _group(subscription) == group and (await road.broker.depth(subscription.name)).messages:
+            return True
+    return False
+
+
+def _messages(number: int) -> str:
+    return "1 message waits" if number == 1 else f"{number:,} messages wait"
 
 
 async def _groups_alive(road: "Postroad") -> set[str]:

@@ -56,15 +56,19 @@ async def bindings(road: "Postroad") -> AsyncIterator[Problem]:
 
 async def readers(road: "Postroad") -> AsyncIterator[Problem]:
     """Somebody reads each topic."""
+    for topic in await unread_topics(road):
+        yield Problem(
+            Level.WARNING,
+            f"Nobody subscribes to {topic}: its events are refused, lost or kept for nobody, as brokers differ.",
+            "Start the service that reads it once, so that its subscription is there; or write no such events.",
+            "postroad run",
+        )
+
+
+async def unread_topics(road: "Postroad") -> list[str]:
+    """Those that the service may write, and nobody subscribes to."""
     read = {subscription.topic for subscription in await road.broker.subscriptions()}
-    for topic in road.topology.topics:
-        if topic not in read:
-            yield Problem(
-                Level.WARNING,
-                f"Nobody subscribes to {topic}: its events are refused, lost or kept for nobody, as brokers differ.",
-                "Start the service that reads it once, so that its subscription is there; or write no such events.",
-                "postroad run",
-            )
+    return [topic for topic in road.topology.topics if topic not in read]
 
 
 async def retention(road: "Postroad") -> AsyncIterator[Problem]:

@@ -98,8 +98,11 @@ class MySQL(Store):
         # A deadlock, or no room for more locks. Who has waited too long for one (1205) loses that statement only.
         return self.code_of(context.original_exception) in {"1206", "1213"}
 
+    def missing_database(self, error: Exception) -> str:
+        return (self.url.database or "") if self.code_of(error) == "1049" else ""
+
     def turns_away(self, error: Exception) -> bool:
-        return self.code_of(error) in {"1044", "1045", "1049"}
+        return self.code_of(error) in {"1044", "1045"}
 
     def is_disconnect(self, error: Exception) -> bool:
         return super().is_disconnect(error) or self.code_of(error) in {"2002", "2003", "2006", "2013", "1053"}

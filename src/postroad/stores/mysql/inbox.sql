@@ -123,3 +123,10 @@ DELETE FROM {inbox}
 INSERT INTO {handlers} (consumer_group, event_type, first_seen, last_seen)
 VALUES (:group, :event_type, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))
 ON DUPLICATE KEY UPDATE last_seen = UTC_TIMESTAMP(6);
+
+-- name: inbox_give_up
+-- No attempt is possible. Whoever has taken, renewed or settled it since it was read can do more.
+UPDATE {inbox}
+   SET status = 2, locked_by = NULL, locked_until = NULL, next_retry_at = NULL, waiting_key = NULL, error_msg = :error_msg
+ WHERE consumer_group = :group AND event_id = :event_id AND epoch = :epoch
+   AND (status = 2 OR (status = 0 AND locked_until <= UTC_TIMESTAMP(6)));

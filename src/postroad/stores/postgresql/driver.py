@@ -1,5 +1,6 @@
 """PostgreSQL through psycopg 3."""
 
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import cached_property
@@ -146,8 +147,12 @@ class PostgreSQL(Store):
             await connection.exec_driver_sql(grant)
         await super().swap(connection, schema, live=live, shadow=shadow, old=old)
 
-    def turns_away(self, error: Exception) -> bool:
+    def missing_database(self, error: Exception) -> str:
         # Of a connection that never was there is no code, only what the server said.
+        said = re.search(r'FATAL: +database "(.+)" does not exist', str(error))
+        return said[1] if said else ""
+
+    def turns_away(self, error: Exception) -> bool:
         said = str(error)
         return "FATAL" in said and any(part in said for part in ("does not exist", "authentication failed", "pg_hba"))
 

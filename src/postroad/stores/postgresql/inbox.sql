@@ -124,3 +124,10 @@ DELETE FROM {inbox} i USING old WHERE i.consumer_group = old.consumer_group AND 
 INSERT INTO {handlers} (consumer_group, event_type, first_seen, last_seen)
 VALUES (:group, :event_type, clock_timestamp(), clock_timestamp())
 ON CONFLICT (consumer_group, event_type) DO UPDATE SET last_seen = EXCLUDED.last_seen;
+
+-- name: inbox_give_up
+-- No attempt is possible. Whoever has taken, renewed or settled it since it was read can do more.
+UPDATE {inbox}
+   SET status = 2, locked_by = NULL, locked_until = NULL, next_retry_at = NULL, waiting_key = NULL, error_msg = :error_msg
+ WHERE consumer_group = :group AND event_id = :event_id AND epoch = :epoch
+   AND (status = 2 OR (status = 0 AND locked_until <= clock_timestamp()));

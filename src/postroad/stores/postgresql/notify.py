@@ -15,13 +15,18 @@ from postroad.stores.base import Notifier
 log = logging.getLogger("postroad.wakeup")
 
 _PAUSE = 1.0
+_LONGEST_NAME = 63
+"""To which LISTEN cuts the name of a channel; the function refuses a longer one."""
 
 
 class PostgreSQLNotifier(Notifier):
     def __init__(self, url: URL, channel: str, sender: str) -> None:
         self._url = url
-        notify = sql.SQL("NOTIFY {}, {}").format(sql.Identifier(channel), sql.Literal(sender))
-        self._statement = notify.as_bytes(None)  # written out once: it is sent after every commit
+        # To notify is to commit, and all who notify wait for one another: not for the disk, too. What is told of is
+        # there to stay already; only the word of it may get lost, as any wake-up may.
+        notify = sql.SQL("SELECT pg_notify({}, {}), set_config('synchronous_commit', 'off', true)")
+        # Written out once: it is sent after every commit.
+        self._statement = notify.format(sql.Literal(channel[:_LONGEST_NAME]), sql.Literal(sender)).as_bytes(None)
         self._connection: psycopg.Connection | None = None
         self._not_before = 0.0
 

@@ -25,6 +25,13 @@ SELECT consumer_group, COUNT(*) AS records, MAX(retry_count) AS highest_retry_co
        CASE WHEN status = 0 THEN 'processing' WHEN next_retry_at IS NOT NULL THEN 'waiting'
             WHEN processed_at IS NOT NULL THEN 'refused' ELSE 'failed' END;
 
+-- name: inbox_kept
+-- Whether something is begun or to be tried again whose message is here, and so with no broker.
+SELECT 1 AS found FROM {inbox}
+ WHERE consumer_group = :group AND status <> 1 AND message IS NOT NULL AND (status = 0 OR next_retry_at IS NOT NULL)
+   AND received_at <= :written_by
+ LIMIT 1;
+
 -- name: inbox_stopped
 -- Failed for good or answered with a "no": nothing more is done about them unless a person does it.
 SELECT consumer_group, event_id, tenant_id, event_type, topic, ordering_key, version, status, locked_by,
