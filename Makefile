@@ -50,7 +50,7 @@ check: setup ## lint, format, types
 
 bench: setup ## throughput and latency
 	@scripts/services down
-	@POSTROAD_DURABLE=1 scripts/services up postgresql rabbitmq kafka || true
+	@POSTROAD_DURABLE=1 scripts/services up postgresql $(if $(filter-out --%,$(ARGS)),$(filter rabbitmq kafka,$(ARGS)),rabbitmq kafka) || true
 	@$(python) -m bench $(ARGS); measured=$$?; scripts/services down; exit $$measured
 
 model: setup ## every state of the protocol within small bounds, and planted mistakes
