@@ -1,4 +1,4 @@
-"""The end of a replay, where the broker cannot count what is left: Pub/Sub in the cloud cannot."""
+"""The end of a replay, where the broker cannot count what is left, or not at once: Pub/Sub in the cloud cannot."""
 
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import aclosing
@@ -10,7 +10,7 @@ import pytest
 from postroad.brokers.base import Depth, Topology
 from postroad.brokers.embedded.broker import EmbeddedBroker
 from postroad.clock import SystemClock
-from postroad.errors import UnsupportedByBroker
+from postroad.errors import BrokerUnavailable, UnsupportedByBroker
 from postroad.projections import BrokerSource
 from tests.support.projections import HISTORY, NAME, TOPIC, VideoSaved, message
 
@@ -22,6 +22,18 @@ pytestmark = pytest.mark.spec("F9")
 class Uncounted(EmbeddedBroker):
     async def depth(self, subscription: str) -> Depth:
         raise UnsupportedByBroker("Pub/Sub", "depth", "")
+
+
+class Hesitant(EmbeddedBroker):
+    """Does not answer when it is asked first."""
+
+    asked = 0
+
+    async def depth(self, subscription: str) -> Depth:
+        self.asked += 1
+        if self.asked == 1:
+            raise BrokerUnavailable("The broker did not answer in time.")
+        return await super().depth(subscription)
 
 
 class Impatient(SystemClock):
@@ -65,3 +77,13 @@ async def test_events_that_happen_meanwhile_do_not_keep_it_from_ending(broker: U
             await broker.send([message(VideoSaved("live", "t"), len(found), occurred_at=later)])
     assert {one.id for one in HISTORY} <= set(found)
     assert len(found) > 60
+
+
+async def test_a_broker_that_does_not_answer_for_a_moment_does_not_end_it(caplog: pytest.LogCaptureFixture) -> None:
+    broker = Hesitant(None, SystemClock())
+    await broker.apply(Topology((TOPIC,)))
+    await broker.send(HISTORY)
+    found = [one async for one in BrokerSource(broker, [TOPIC], NAME, clock=SystemClock()).read()]
+    assert {one.id for one in found if one} == {one.id for one in HISTORY}
+    assert "did not answer in time. The rebuild goes on when it answers." in caplog.text
+    await broker.aclose()

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from postroad.brokers.base import Broker, Delivery, Flow, Receiver, Replaying, Subscription, Topology
 from postroad.clock import Clock
-from postroad.errors import PoisonError, UnsupportedByBroker
+from postroad.errors import BrokerUnavailable, PoisonError, UnsupportedByBroker
 from postroad.message import Message
 from postroad.naming import check_group
 from postroad.stores.base import Store
@@ -147,6 +147,10 @@ class BrokerSource:
             depth = await self._broker.depth(subscription)
         except UnsupportedByBroker:
             return quiet < _SILENCE
+        except BrokerUnavailable as error:
+            # The receiver waits an outage out, and so do we: hours of rebuilding are not worth one slow answer.
+            _log.warning("%s The rebuild goes on when it answers.", error)
+            return True
         return depth.messages > depth.delayed and (depth.oldest is None or depth.oldest <= until)
 
     async def _leave(self, prefix: str = "") -> None:
