@@ -1,6 +1,7 @@
 """SQLite without SQLAlchemy in between: a connection to read, and one to write."""
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,19 @@ async def test_a_file_that_is_no_database_says_so(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="file is not a database"):
         await look(store)
     await store.aclose()
+
+
+async def test_who_finds_a_new_file_waits_for_the_other_that_writes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = sqlite3.connect(tmp_path / "new.db", isolation_level=None, check_same_thread=False)
+    other.execute("CREATE TABLE started (at)")
+    other.execute("BEGIN IMMEDIATE")
+    monkeypatch.setattr(patience.time, "sleep", lambda _: other.in_transaction and other.execute("COMMIT"))
+    store = open_store(f"sqlite:///{tmp_path / 'new.db'}")
+    await migrate(store, [DEFAULT_OUTBOX])
+    await store.aclose()
+    other.close()
 
 
 async def test_who_waits_for_the_write_lock_asks_again_within_milliseconds_however_long_it_takes(

@@ -8,6 +8,8 @@ import time
 from typing import Any, Final
 
 WRITE: Final = "BEGIN IMMEDIATE"
+_WRITE_AHEAD: Final = "PRAGMA journal_mode = WAL"
+"""Beside a writer this fails at once, whatever the busy timeout: of two processes that find a new file, one would."""
 _LONGEST_NAP: Final = 0.003
 
 
@@ -27,7 +29,7 @@ class _PatientCursor(sqlite3.Cursor):
     connection: PatientConnection
 
     def execute(self, sql: str, parameters: Any = ()) -> "_PatientCursor":
-        if sql != WRITE:
+        if sql not in (WRITE, _WRITE_AHEAD):
             return super().execute(sql, parameters)
         give_up_at = time.monotonic() + self.connection.patience
         self.connection.wait_by_itself(0)
