@@ -20,7 +20,8 @@ find_programs() {
 create() {
   mkdir -p "$data" && find_programs || return 1
   if [ -n "$jar" ]; then
-    javac -cp "$jar" -d "$data/shim" "$here/services.d/pubsub/InternalStatus.java"
+    javac -cp "$jar" -d "$data/shim" "$here"/services.d/pubsub/*.java &&
+      rm "$data/shim/com/google/cloud/pubsub/testing/v1/MessageBacklog.class"
   else
     cp "$here/services.d/pubsub/main.go" "$data/" && cd "$data" && go mod init pubsub && go mod tidy && go build -o pubsub .
   fi
