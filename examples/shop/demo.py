@@ -34,6 +34,8 @@ TOGETHER = 5
 ROLLED_BACK_EVERY = 10
 LIMIT = 60
 """Seconds within which it is done, kills and all."""
+PROGRESS_EVERY = 2
+"""Seconds between two lines of progress, where the output is no terminal."""
 LEDGER = {
     # By the orders, not by the outbox: an event that was never written is lost too.
     "due": "SELECT (SELECT count(*) FROM orders) + (SELECT count(*) FROM orders WHERE paid)",
@@ -117,7 +119,7 @@ class Show:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.killed: list[str] = []
         self.story: list[str] = []
-        self.started = time.monotonic()
+        self.started = self.progress_due = time.monotonic()
         self.progress = Progress(
             TextColumn("{task.description:<12}"),
             BarColumn(44),
@@ -141,7 +143,16 @@ class Show:
         self.start(name, *restart)
 
     def tell(self, line: str) -> None:
-        self.story.append(f"[dim]{time.monotonic() - self.started:5.1f} s[/]  {line}")
+        told = f"[dim]{time.monotonic() - self.started:5.1f} s[/]  {line}"
+        self.story.append(told)
+        if not self.console.is_terminal:
+            self.console.print(told, soft_wrap=True)  # the console flushes each line
+
+    def tell_progress(self) -> None:
+        """Where no bars can be drawn: a line now and then."""
+        if not self.console.is_terminal and time.monotonic() >= self.progress_due:
+            self.progress_due = time.monotonic() + PROGRESS_EVERY
+            self.tell(" · ".join(f"{task.description} {task.completed:,.0f}" for task in self.progress.tasks))
 
     def counts(self, name: str) -> list[dict[str, Any]]:
         return [json.loads(path.read_text()) for path in self.directory.glob(f"{name}.*.json")]
@@ -155,6 +166,12 @@ class Show:
             Panel("\n".join(self.story[-9:]), title="what happens", title_align="left", border_style="dim"),
         )
 
+    def live(self) -> contextlib.AbstractContextManager[object]:
+        """In a pipe nothing can be drawn anew: there the story is told line by line."""
+        if not self.console.is_terminal:
+            return contextlib.nullcontext()
+        return Live(get_renderable=self.screen, console=self.console, refresh_per_second=8)
+
     async def watch(self, ledger: "Ledger") -> bool:
         """Until every event has had its effect in every group, or the time is over: whether it sufficed.
 
@@ -167,6 +184,7 @@ class Show:
             done = {group: await ledger.effects_of(group) for group in GROUPS}
             for name, count in {"written": books["written"], "sent": books["sent"], **done}.items():
                 self.progress.update(self.bars[name], completed=count)
+            self.tell_progress()
             if "relay-1" not in self.killed and books["sent"] > self.expected * 0.25:
                 self.kill("relay-1", "relay")
             if "receipts" not in self.killed and done["receipts"] > self.expected * 0.35:
@@ -258,7 +276,7 @@ async def main(orders: int) -> int:
         await create_tables()
         await road.runner().prepare()
         show = Show(orders, directory, console)
-        with Live(get_renderable=show.screen, console=console, refresh_per_second=8):
+        with show.live():
             try:
                 for relay in ("relay-1", "relay-2"):
                     show.start(relay, "relay")

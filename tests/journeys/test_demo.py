@@ -4,6 +4,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -55,6 +56,20 @@ def test_the_demo_kills_and_its_books_balance(environment: dict[str, str]) -> No
         "effects doubled": 0,
         "events of rolled-back orders": 0,
     }
+
+
+def test_in_a_pipe_the_demo_tells_its_story_line_by_line_as_it_goes(environment: dict[str, str]) -> None:
+    command = (sys.executable, str(SHOP / "demo.py"))
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as demo:
+        assert demo.stdout
+        try:
+            assert re.fullmatch(r" +0\.\d s  started relay-1 \(pid \d+\)\n", demo.stdout.readline())
+            progress = next(line for line in demo.stdout if "receipts 0" in line)
+        finally:
+            demo.send_signal(signal.SIGINT)
+        rest = demo.stdout.read()
+    assert re.fullmatch(r" +\d+\.\d s  written [\d,]+ · sent [\d,]+ · receipts 0 · shipping .*\n", progress)
+    assert "The books" not in rest  # it was far from its end when it told that
 
 
 FORGETFUL = """

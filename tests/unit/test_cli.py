@@ -219,6 +219,23 @@ def test_dlq_list_show_retry(library: Library) -> None:
     assert "There is no dead letter" in library("dlq", "retry", dead["id"], expect=1)
 
 
+@pytest.mark.parametrize("command", ["list", "show"])
+def test_dead_letters_are_shown_without_the_database(library: Library, command: str) -> None:
+    (id,) = library.lend("cursed", deliver=True)
+    words = ["dlq", command, *([str(id)] if command == "show" else [])]
+    nowhere = ["--database-url", "postgresql://library:s3cret@127.0.0.1:1/library"]
+    told = library(*words, *nowhere)
+    assert "cursed" in told
+    (why,) = [line for line in told.splitlines() if line.startswith("attempts are the broker's count, not the inbox's")]
+    assert "127.0.0.1:1" in why
+    assert "s3cret" not in told
+    places = {"BROKER_URL": f"embedded:{library.folder / 'broker.db'}", "POSTROAD_APP": None}
+    done = CliRunner().invoke(main, [*words, *nowhere, "--json"], env=places)
+    assert [one["event_id"] for one in json.loads(done.stdout)] == [str(id)]
+    assert done.stderr == f"{why}\n"
+    assert "attempts are" not in library(*words)
+
+
 def test_dlq_discard_only_shows_without_yes(library: Library) -> None:
     library.lend("cursed", deliver=True)
     (dead,) = library.json("dlq", "list")

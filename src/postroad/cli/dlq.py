@@ -7,7 +7,10 @@ import click
 from postroad import operations
 from postroad.brokers.base import Broker
 from postroad.cli.output import Output
+from postroad.cli.reach import require_database
 from postroad.cli.site import Site, on_site
+from postroad.errors import StoreUnavailable
+from postroad.redact import one_line
 
 _TOPIC = click.option("--topic", default="", help="Only this topic.")
 
@@ -21,7 +24,7 @@ def dlq() -> None:
 @_TOPIC
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
 @click.option("--after", default="", help="The last id of the previous page; needs --topic.")
-@on_site(argument=True)
+@on_site(argument=True, asks=False)
 async def list_(site: Site, out: Output, topic: str, limit: int, after: str) -> None:
     """The dead letters of all topics, oldest first.
 
@@ -33,7 +36,7 @@ async def list_(site: Site, out: Output, topic: str, limit: int, after: str) -> 
         raise click.UsageError("--after needs --topic: ids count within their topic.")
     broker = site.require_broker()
     page = await operations.dead_page(broker, await _topics(broker, topic), limit=limit, after=after)
-    found = await operations.with_attempts(site.store, page)
+    found = await _with_attempts(site, page)
     if out.as_json:
         out.data(found)
         return
@@ -51,12 +54,12 @@ async def list_(site: Site, out: Output, topic: str, limit: int, after: str) -> 
 @dlq.command()
 @click.argument("id")
 @_TOPIC
-@on_site()
+@on_site(asks=False)
 async def show(site: Site, out: Output, id: str, topic: str) -> None:
     """Everything about a dead letter. ID is its own or its event's."""
     broker = site.require_broker()
     letters = await operations.find_dead(broker, await _topics(broker, topic), [id])
-    found = await operations.with_attempts(site.store, letters)
+    found = await _with_attempts(site, letters)
     if out.as_json:
         out.data(found)
         return
@@ -129,6 +132,18 @@ async def discard(site: Site, out: Output, ids: tuple[str, ...], topic: str, rea
 
 async def _topics(broker: Broker, topic: str) -> Sequence[str]:
     return [topic.removesuffix(".dlq")] if topic else await operations.topics_of(broker)
+
+
+async def _with_attempts(site: Site, dead: Sequence[operations.DeadEvent]) -> Sequence[operations.DeadEvent]:
+    """Dead letters are the broker's: without the database they are shown all the same, with the broker's count."""
+    if not dead:
+        return dead
+    try:
+        await require_database(site.store)
+        return await operations.with_attempts(site.store, dead)
+    except StoreUnavailable as error:
+        click.echo(f"attempts are the broker's count, not the inbox's: {one_line(str(error))}", err=True)
+        return dead
 
 
 async def _chosen(broker: Broker, ids: Sequence[str], topic: str) -> Sequence[operations.DeadEvent]:

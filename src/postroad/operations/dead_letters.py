@@ -1,6 +1,5 @@
 """What the broker holds as dead: look, give back, throw away."""
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -13,6 +12,7 @@ from postroad.inbox.records import Records
 from postroad.message import ordering_key, parse_id
 from postroad.operations import audit
 from postroad.operations.readable import readable
+from postroad.operations.together import together
 from postroad.stores.base import Store
 
 _PAGE: Final = 200
@@ -60,7 +60,7 @@ async def dead_pages(
     """The first of each topic."""
     for first in range(0, len(topics), _AT_ONCE):
         some = topics[first : first + _AT_ONCE]
-        for letters in await asyncio.gather(*(broker.dead_letters(topic, limit=limit, after=after) for topic in some)):
+        for letters in await together(broker.dead_letters(topic, limit=limit, after=after) for topic in some):
             yield [_plain(letter) for letter in letters]
 
 

@@ -14,6 +14,7 @@ from postroad.operations.dead_letters import DeadEvent, dead_page, with_attempts
 from postroad.operations.inbox import InboxRecord, stopped_records
 from postroad.operations.outbox import event_id_of
 from postroad.operations.pauses import Pause, pauses
+from postroad.operations.together import together
 from postroad.stores.base import Store
 from postroad.stores.tables import OutboxTable
 
@@ -237,7 +238,7 @@ async def _dead(broker: Broker, topics: Sequence[str]) -> Sequence[DeadEvent]:
         async with few:
             return await dead_page(broker, [topic], limit=MOST_DEAD)
 
-    pages = await asyncio.gather(*map(look, topics))
+    pages = await together(map(look, topics))
     return [dead for page in pages for dead in page][:MOST_DEAD]
 
 
