@@ -1,16 +1,17 @@
 """Events that happen again by a person's hand, and events in other orders, on every store."""
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 from uuid import UUID, uuid4
 
 import msgspec
 import pytest
 from sqlalchemy import text
 
-from postroad import Backoff, PoisonError, Postroad, RelayOptions, SubscriberOptions, event, operations
+from postroad import Backoff, BusinessError, PoisonError, Postroad, RelayOptions, SubscriberOptions, event, operations
 from postroad.dashboard.drawing import INDENT, tree
 from postroad.errors import OperationRefused, WriteRefused
 from postroad.operations import Filter
@@ -65,6 +66,8 @@ async def port(database_url: str, tmp_path: Path) -> AsyncIterator[Port]:
     async def lift(crate: CrateShipped, session: object) -> None:
         if crate.kilos == 13:
             raise PoisonError(f"crate {crate.crate_id} is unlucky")
+        if crate.kilos == 0:
+            raise BusinessError(f"crate {crate.crate_id} is empty")
         port.handled.append(crate.crate_id)
 
     @road.on(CrateShipped, group="scales")
@@ -210,6 +213,48 @@ async def test_failures_are_told_by_their_cause(port: Port) -> None:
         ("dead letter", "cranes", 3, "PoisonError: crate c… is unlucky", "PoisonError: crate c"),
         ("parked", "port.crate.events", 2, "no queue takes … (…)", "no queue takes"),
     ]
+
+
+async def test_what_was_refused_is_told_apart_and_hides_no_failure(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
+    await port.ship("c1", "c2", kilos=0)
+    (dead,) = await port.ship("c3", kilos=13)
+    await port.deliver()
+    for most in (1_000, 1):
+        monkeypatch.setattr("postroad.operations.failures.MOST", most)
+        found = await operations.causes(port.road.store, port.road.outboxes, None)
+        assert {one.where: (one.place, one.count, one.fingerprint) for one in found} == {
+            "refused": ("cranes", min(2, most), "BusinessError: crate c… is empty"),
+            "group": ("cranes", 1, "PoisonError: crate c… is unlucky"),
+        }
+    assert [one.id for cause in found if cause.where == "group" for one in cause.examples] == [str(dead)]
+
+
+async def test_the_attempts_of_a_page_of_dead_letters_are_asked_for_at_once(
+    port: Port, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = await port.ship("c1", "c2", "c3", kilos=13)
+    await port.deliver()
+    road = port.road
+    for number, id in enumerate(ids):
+        async with road.store.transaction() as connection:
+            change = text("UPDATE postroad_inbox SET retry_count = :count WHERE event_id = :id AND status = 2")
+            await connection.execute(change, {"count": 10 + number, "id": road.store.adapt(id)})
+    page = await operations.dead_page(road.broker, await operations.topics_of(road.broker))
+    nameless = replace(page[0], event_id="")  # a letter that nobody can look up
+    elsewhere = replace(page[0], group="scales")  # which has handled it
+    asked: list[str] = []
+    read = road.store.read
+
+    async def noting(statement: str, **values: Any) -> Any:
+        asked.append(statement)
+        return await read(statement, **values)
+
+    monkeypatch.setattr(road.store, "read", noting)
+    found = await operations.with_attempts(road.store, [*page, nameless, elsewhere])
+    assert {one.event_id: one.attempts for one in found[:3]} == {str(id): 10 + n for n, id in enumerate(ids)}
+    assert found[3:] == [nameless, elsewhere]
+    assert asked == ["inbox_attempts"]
+    assert await operations.with_attempts(road.store, []) == []
 
 
 async def test_a_search_goes_on_where_it_stopped_and_finds_each_once(
