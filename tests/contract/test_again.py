@@ -47,6 +47,15 @@ class Port:
     async def detail(self, id: UUID) -> operations.OutboxDetail:
         return await operations.outbox_event(self.road.store, self.road.outboxes, id)
 
+    async def carry(self, id: UUID) -> None:
+        """Until the broker has it."""
+        async with self.road.running(groups=()):
+            while (await self.detail(id)).event.state != "SENT":
+                await self.road.clock.sleep(0.02)
+
+    async def status(self) -> operations.Status:
+        return await operations.status(self.road.store, self.road.outboxes, self.road.broker)
+
     async def acts(self) -> list[tuple[str, str, str]]:
         return [(one.action, one.actor, one.subject) for one in await operations.acts(self.road.store)]
 
@@ -143,6 +152,36 @@ async def test_a_delayed_event_is_delivered_now_and_handled_once(port: Port) -> 
             await port.road.clock.sleep(0.02)
         assert (await port.detail(id)).event.deliver_at <= port.road.clock.now()  # type: ignore[operator]
         await port.road.drain()  # the broker's own copy comes when its time has come
+    assert (port.handled, port.weighed) == (["a"], ["a"])
+    assert await port.acts() == [("outbox.run_now", "ada", str(id))]
+
+
+async def test_what_the_broker_keeps_for_later_is_scheduled_until_it_is_run_now(port: Port) -> None:
+    (id,) = await port.ship("a", delay=3600)
+    await port.carry(id)
+    groups = (await port.status()).groups
+    assert [(one.group, one.backlog, one.oldest_age) for one in groups] == [("cranes", 0, None), ("scales", 0, None)]
+    assert [one.scheduled for one in groups] == [1, 1]
+    (listed,) = await operations.scheduled(port.road.store, port.road.outboxes)
+    assert (listed.state, operations.waits_in(listed)) == ("SENT", "broker")
+    await operations.run_now(port.road, id, actor="ada")
+    (own,) = (await port.status()).outboxes
+    assert (own.waiting, own.scheduled) == (1, 0)
+    assert own.oldest_unsent_age is not None
+    assert own.oldest_unsent_age < 60
+    assert await operations.scheduled(port.road.store, port.road.outboxes) == []
+    await port.carry(id)
+    assert await operations.scheduled(port.road.store, port.road.outboxes) == []
+    assert [one.backlog for one in (await port.status()).groups] == [1, 1]
+
+
+async def test_what_waits_in_the_outbox_is_run_now(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(port.road.broker, "features", replace(port.road.broker.features, delay=False))
+    (id,) = await port.ship("a", delay=timedelta(days=30))
+    await operations.run_now(port.road, id, actor="ada")
+    (own,) = (await port.status()).outboxes
+    assert (own.waiting, own.scheduled) == (1, 0)
+    await port.deliver()
     assert (port.handled, port.weighed) == (["a"], ["a"])
     assert await port.acts() == [("outbox.run_now", "ada", str(id))]
 
