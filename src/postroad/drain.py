@@ -1,9 +1,9 @@
 """Waiting until everything written so far has come to its end."""
 
 from collections.abc import Awaitable, Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from postroad.errors import BrokerUnavailable, StoreBusy, StoreUnavailable
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from postroad.app import Postroad
 
 _SHORTEST, _LONGEST = 0.01, 0.25
+_WHENEVER: Final = datetime(9999, 12, 31, tzinfo=UTC)
 
 Ask = Callable[[], Awaitable[str]]
 """What is still on its way; empty if nothing."""
@@ -37,10 +38,11 @@ async def _unfinished(road: "Postroad") -> str:
 
 
 async def unsent(road: "Postroad", written_by: datetime) -> str:
-    """What the outboxes still have to send. A parked event is settled, and so is its queue."""
+    """What the outboxes still have to send, whenever it is due. A parked event is settled, and so is its queue."""
+    bounds: dict[str, Any] = {"written_by": written_by, "due_by": _WHENEVER}
     async with road.store.reading() as connection:
         for outbox in road.outboxes:
-            if (await road.store.execute(connection, "unsent_exists", outbox=outbox, written_by=written_by)).rows:
+            if (await road.store.execute(connection, "unsent_exists", outbox=outbox, **bounds)).rows:
                 return f"unsent events in {outbox.name}"
     return ""
 

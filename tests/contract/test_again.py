@@ -1,16 +1,17 @@
 """Events that happen again by a person's hand, and events in other orders, on every store."""
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 from uuid import UUID, uuid4
 
 import msgspec
 import pytest
 from sqlalchemy import text
 
-from postroad import Backoff, PoisonError, Postroad, RelayOptions, SubscriberOptions, event, operations
+from postroad import Backoff, BusinessError, PoisonError, Postroad, RelayOptions, SubscriberOptions, event, operations
 from postroad.dashboard.drawing import INDENT, tree
 from postroad.errors import OperationRefused, WriteRefused
 from postroad.operations import Filter
@@ -46,6 +47,15 @@ class Port:
     async def detail(self, id: UUID) -> operations.OutboxDetail:
         return await operations.outbox_event(self.road.store, self.road.outboxes, id)
 
+    async def carry(self, id: UUID) -> None:
+        """Until the broker has it."""
+        async with self.road.running(groups=()):
+            while (await self.detail(id)).event.state != "SENT":
+                await self.road.clock.sleep(0.02)
+
+    async def status(self) -> operations.Status:
+        return await operations.status(self.road.store, self.road.outboxes, self.road.broker)
+
     async def acts(self) -> list[tuple[str, str, str]]:
         return [(one.action, one.actor, one.subject) for one in await operations.acts(self.road.store)]
 
@@ -65,6 +75,8 @@ async def port(database_url: str, tmp_path: Path) -> AsyncIterator[Port]:
     async def lift(crate: CrateShipped, session: object) -> None:
         if crate.kilos == 13:
             raise PoisonError(f"crate {crate.crate_id} is unlucky")
+        if crate.kilos == 0:
+            raise BusinessError(f"crate {crate.crate_id} is empty")
         port.handled.append(crate.crate_id)
 
     @road.on(CrateShipped, group="scales")
@@ -144,6 +156,36 @@ async def test_a_delayed_event_is_delivered_now_and_handled_once(port: Port) -> 
     assert await port.acts() == [("outbox.run_now", "ada", str(id))]
 
 
+async def test_what_the_broker_keeps_for_later_is_scheduled_until_it_is_run_now(port: Port) -> None:
+    (id,) = await port.ship("a", delay=3600)
+    await port.carry(id)
+    groups = (await port.status()).groups
+    assert [(one.group, one.backlog, one.oldest_age) for one in groups] == [("cranes", 0, None), ("scales", 0, None)]
+    assert [one.scheduled for one in groups] == [1, 1]
+    (listed,) = await operations.scheduled(port.road.store, port.road.outboxes)
+    assert (listed.state, operations.waits_in(listed)) == ("SENT", "broker")
+    await operations.run_now(port.road, id, actor="ada")
+    (own,) = (await port.status()).outboxes
+    assert (own.waiting, own.scheduled) == (1, 0)
+    assert own.oldest_unsent_age is not None
+    assert own.oldest_unsent_age < 60
+    assert await operations.scheduled(port.road.store, port.road.outboxes) == []
+    await port.carry(id)
+    assert await operations.scheduled(port.road.store, port.road.outboxes) == []
+    assert [one.backlog for one in (await port.status()).groups] == [1, 1]
+
+
+async def test_what_waits_in_the_outbox_is_run_now(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(port.road.broker, "features", replace(port.road.broker.features, delay=False))
+    (id,) = await port.ship("a", delay=timedelta(days=30))
+    await operations.run_now(port.road, id, actor="ada")
+    (own,) = (await port.status()).outboxes
+    assert (own.waiting, own.scheduled) == (1, 0)
+    await port.deliver()
+    assert (port.handled, port.weighed) == (["a"], ["a"])
+    assert await port.acts() == [("outbox.run_now", "ada", str(id))]
+
+
 async def test_only_what_the_broker_holds_can_be_run_before_its_time(port: Port) -> None:
     soon, later, never = *await port.ship("a", "b", delay=3600), *await port.ship("c")
     await port.set(later, state="SENT", deliver_at=port.road.clock.now() + timedelta(days=16))
@@ -210,6 +252,48 @@ async def test_failures_are_told_by_their_cause(port: Port) -> None:
         ("dead letter", "cranes", 3, "PoisonError: crate c… is unlucky", "PoisonError: crate c"),
         ("parked", "port.crate.events", 2, "no queue takes … (…)", "no queue takes"),
     ]
+
+
+async def test_what_was_refused_is_told_apart_and_hides_no_failure(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
+    await port.ship("c1", "c2", kilos=0)
+    (dead,) = await port.ship("c3", kilos=13)
+    await port.deliver()
+    for most in (1_000, 1):
+        monkeypatch.setattr("postroad.operations.failures.MOST", most)
+        found = await operations.causes(port.road.store, port.road.outboxes, None)
+        assert {one.where: (one.place, one.count, one.fingerprint) for one in found} == {
+            "refused": ("cranes", min(2, most), "BusinessError: crate c… is empty"),
+            "group": ("cranes", 1, "PoisonError: crate c… is unlucky"),
+        }
+    assert [one.id for cause in found if cause.where == "group" for one in cause.examples] == [str(dead)]
+
+
+async def test_the_attempts_of_a_page_of_dead_letters_are_asked_for_at_once(
+    port: Port, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = await port.ship("c1", "c2", "c3", kilos=13)
+    await port.deliver()
+    road = port.road
+    for number, id in enumerate(ids):
+        async with road.store.transaction() as connection:
+            change = text("UPDATE postroad_inbox SET retry_count = :count WHERE event_id = :id AND status = 2")
+            await connection.execute(change, {"count": 10 + number, "id": road.store.adapt(id)})
+    page = await operations.dead_page(road.broker, await operations.topics_of(road.broker))
+    nameless = replace(page[0], event_id="")  # a letter that nobody can look up
+    elsewhere = replace(page[0], group="scales")  # which has handled it
+    asked: list[str] = []
+    read = road.store.read
+
+    async def noting(statement: str, **values: Any) -> Any:
+        asked.append(statement)
+        return await read(statement, **values)
+
+    monkeypatch.setattr(road.store, "read", noting)
+    found = await operations.with_attempts(road.store, [*page, nameless, elsewhere])
+    assert {one.event_id: one.attempts for one in found[:3]} == {str(id): 10 + n for n, id in enumerate(ids)}
+    assert found[3:] == [nameless, elsewhere]
+    assert asked == ["inbox_attempts"]
+    assert await operations.with_attempts(road.store, []) == []
 
 
 async def test_a_search_goes_on_where_it_stopped_and_finds_each_once(

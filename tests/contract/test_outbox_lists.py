@@ -154,9 +154,24 @@ async def test_what_is_unsent_is_counted_by_its_state(office: Office) -> None:
         await put(office, parcel, state=state, occurred_at=DAYS[day])
     for parcel, state in (("d", "SENT"), ("e", "SKIPPED")):
         await put(office, parcel, state=state)
-    rows = (await office.store.read("outbox_counts", office.table)).rows
+    rows = (await office.store.read("outbox_counts", office.table, now=DAYS[2])).rows
     assert {row.state: row.events for row in rows} == {"NEW": 1, "RETRY": 1, "FAILED": 2}
     assert {row.state: office.store.time_out(row.oldest) for row in rows}["FAILED"] == DAYS[0]
+
+
+@pytest.mark.parametrize("statement", ["outbox_counts", "outbox_unsent_count"])
+async def test_only_a_new_event_is_scheduled_and_only_before_its_time(office: Office, statement: str) -> None:
+    await post(office, *"abcd")
+    for parcel, state, due in (("a", "NEW", 1), ("b", "NEW", 2), ("c", "RETRY", 2), ("d", "FAILED", 2)):
+        await put(office, parcel, state=state, occurred_at=DAYS[0], deliver_at=DAYS[due])
+    bound = {"most": 10} if statement == "outbox_unsent_count" else {}
+    rows = (await office.store.read(statement, office.table, now=DAYS[1], **bound)).rows
+    assert {row.state: (row.events, office.store.time_out(row.oldest)) for row in rows} == {
+        "NEW": (1, DAYS[1]),
+        "SCHEDULED": (1, DAYS[2]),
+        "RETRY": (1, DAYS[2]),
+        "FAILED": (1, DAYS[2]),
+    }
 
 
 async def parked(office: Office, limit: int = 10) -> Sequence[tuple[str, int]]:
@@ -176,8 +191,8 @@ async def test_a_parked_event_is_told_with_what_waits_behind_it(office: Office) 
     assert await parked(office, limit=1) == [("parcel/d", 0)]
 
 
-async def unsent(office: Office, by: datetime) -> bool:
-    return bool((await office.store.read("unsent_exists", office.table, written_by=by)).rows)
+async def unsent(office: Office, by: datetime, due_by: datetime = LATEST) -> bool:
+    return bool((await office.store.read("unsent_exists", office.table, written_by=by, due_by=due_by)).rows)
 
 
 @pytest.mark.parametrize("state", ["NEW", "RETRY"])
@@ -188,6 +203,16 @@ async def test_what_was_written_by_then_is_waited_for(office: Office, state: str
     for settled in ("SENT", "SKIPPED", "FAILED"):
         await put(office, "a", state=settled)
         assert not await unsent(office, LATEST)
+
+
+async def test_what_is_delayed_is_late_from_its_time_on_and_anything_else_from_when_it_was_written(
+    office: Office,
+) -> None:
+    await post(office, "a")
+    await put(office, "a", occurred_at=DAYS[1])
+    assert [await unsent(office, LATEST, day) for day in DAYS] == [False, True, True]
+    await put(office, "a", occurred_at=DAYS[0], deliver_at=DAYS[1])
+    assert [await unsent(office, LATEST, day) for day in DAYS] == [False, True, True]
 
 
 async def test_what_stands_behind_a_parked_event_is_not_waited_for(office: Office) -> None:

@@ -45,10 +45,13 @@ async def test_many_that_are_not_due_do_not_hide_what_is_behind_them(office: Off
     assert [message.aggregate_id for message in office.broker.sent] == ["z"]
 
 
-async def test_what_is_not_due_is_not_old(office: Office) -> None:
-    await office.post("a", delay=3600)
+async def test_what_is_not_due_is_scheduled_and_neither_waiting_nor_old(office: Office) -> None:
+    (later,) = await office.post("a", delay=3600)
+    await office.post("b", delay=7200)
     (outbox,) = (await operations.status(office.store, office.tables[:1])).outboxes
-    assert (outbox.waiting, outbox.oldest_unsent_age) == (1, 0.0)
+    assert (outbox.waiting, outbox.oldest_unsent, outbox.oldest_unsent_age) == (0, None, None)
+    assert (outbox.scheduled, outbox.next_due) == (2, later.message.deliver_at)
     await come_due(office)
     (outbox,) = (await operations.status(office.store, office.tables[:1])).outboxes
+    assert (outbox.waiting, outbox.scheduled, outbox.next_due) == (2, 0, None)
     assert outbox.oldest_unsent_age

@@ -180,6 +180,7 @@ def test_a_delayed_event_is_run_now(fair: Fair, serve: Serve, page: Page) -> Non
     fair.run(sent())
     page.goto(f"{serve()}/scheduled")
     expect(page.locator("tbody tr")).to_contain_text("in 60 min")
+    expect(page.locator("tbody tr .state")).to_have_text("broker")
     page.locator("tbody tr a").first.click()
     act(page, "Run now")
     expect(page.get_by_role("status")).to_have_text("The event is on its way now")

@@ -115,6 +115,16 @@ async def test_what_waits_is_parked_or_has_failed_is_counted_in_the_database(sca
     assert told("relays_alive") == 0
 
 
+async def test_a_delayed_event_is_no_backlog_before_its_time(small: Scales) -> None:
+    road = small.road
+    async with road.session() as session, session.begin():
+        road.add(session, Weighed("7", 2), delay=3600)
+    await run_sql(road, "UPDATE postroad_outbox SET occurred_at = '2026-01-01 00:00:00'")
+    road.runners.add(road.runner(groups=()))
+    told = await fresh(small.telemetry)
+    assert told("outbox_pending_count") == told("pending_outbox") == told("outbox_oldest_unsent_age") == 0
+
+
 async def test_a_handler_that_takes_long_is_seen(fresh_postgresql_url: str, tmp_path: Path) -> None:
     scales = made(fresh_postgresql_url, f"embedded:{tmp_path}/broker.db")
     await scales.road.migrate()

@@ -65,9 +65,9 @@ class Clinic:
     def presence(self, group: str) -> Presence:
         return Presence(self.road.store, group, clock=self.road.clock, randomness=random.SystemRandom())
 
-    async def post(self, *parcels: str) -> list[str]:
+    async def post(self, *parcels: str, delay: float | None = None) -> list[str]:
         async with self.road.session() as session, session.begin():
-            return [str(self.road.add(session, ParcelSent(parcel_id=parcel)).id) for parcel in parcels]
+            return [str(self.road.add(session, ParcelSent(parcel_id=parcel), delay=delay).id) for parcel in parcels]
 
     async def run(self, sql: str, **values: Any) -> None:
         async with self.road.store.transaction() as connection:

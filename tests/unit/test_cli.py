@@ -159,6 +159,19 @@ def test_a_delayed_event_is_shown_with_its_aggregate_and_when_it_is_due(library:
     assert "due at" not in library("outbox", "list", "--key", "book/b")
 
 
+def test_what_is_scheduled_tells_where_it_waits_and_is_no_backlog(library: Library) -> None:
+    kept, held = library.lend("a", "b", delay=86_400)
+    library.change("UPDATE postroad_outbox SET state = 'SENT' WHERE aggregate_id = 'b'")
+    head, *rows = library("outbox", "scheduled").splitlines()
+    assert head.split()[:5] == ["id", "due", "at", "waits", "in"]
+    assert {row.split()[0]: row.split()[3] for row in rows} == {str(kept): "outbox", str(held): "broker"}
+    (own,) = library.json("status")["outboxes"]
+    assert (own["waiting"], own["scheduled"], own["oldest_unsent"]) == (0, 1, None)
+    due = f"{datetime.fromisoformat(own['next_due']):%Y-%m-%d %H:%M:%S}Z"
+    (row,) = [line for line in library("status").splitlines() if line.startswith("postroad_outbox")]
+    assert f"-              1          {due}" in row
+
+
 def test_outbox_retry_and_skip(library: Library) -> None:
     a, b, c = library.lend("a", "b", "c")
     library.change("UPDATE postroad_outbox SET state = 'FAILED', last_error = 'no'")

@@ -67,8 +67,27 @@ async def list_(
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
 @on_site(argument=True)
 async def scheduled(site: Site, out: Output, limit: int) -> None:
-    """Delayed events whose time is still to come, the next one first."""
-    tell_events(out, await operations.scheduled(site.store, site.outboxes, limit=limit))
+    """Delayed events whose time is still to come, the next one first, and where they wait for it."""
+    found = await operations.scheduled(site.store, site.outboxes, limit=limit)
+    if out.as_json or not found:
+        tell_events(out, found)
+        return
+    out.table(
+        ("id", "due at", "waits in", "type", "key", "version", "occurred", "error"),
+        [
+            (
+                one.id,
+                one.deliver_at,
+                operations.waits_in(one),
+                one.type,
+                one.key,
+                one.version,
+                one.occurred_at,
+                one.last_error or "",
+            )
+            for one in found
+        ],
+    )
 
 
 @outbox.command()
@@ -239,7 +258,7 @@ async def resend(site: Site, out: Output, id: UUID, payload: str, reason: str) -
 @click.option("--reason", default="", help="Kept in the audit table.")
 @on_site()
 async def run_now(site: Site, out: Output, id: UUID, reason: str) -> None:
-    """Deliver a delayed event at once. The copy that the broker holds does nothing when its time comes."""
+    """Deliver a delayed event at once. A copy that the broker holds does nothing when its time comes."""
     await operations.run_now(site.require_road(), id, actor=operations.this_user(), reason=reason)
     if out.as_json:
         out.data({"run": id})

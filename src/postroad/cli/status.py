@@ -40,7 +40,7 @@ async def status(site: Site, out: Output) -> None:
 def _outboxes(out: Output, outboxes: Sequence[operations.OutboxStatus], again: str) -> None:
     out.heading("Outbox")
     out.table(
-        ("outbox", "waiting", "retrying", "parked", "oldest unsent", "sent in the last hour"),
+        ("outbox", "waiting", "retrying", "parked", "oldest unsent", "scheduled", "next due", "sent in the last hour"),
         [
             (
                 one.name,
@@ -48,6 +48,8 @@ def _outboxes(out: Output, outboxes: Sequence[operations.OutboxStatus], again: s
                 f"{one.retrying:,}",
                 f"{one.parked:,}",
                 age(one.oldest_unsent_age),
+                f"{one.scheduled:,}",
+                one.next_due,
                 counted(one.sent_recently, MOST_COUNTED),
             )
             for one in outboxes
@@ -79,12 +81,13 @@ def _groups(out: Output, groups: Sequence[operations.GroupStatus], again: str) -
         return
     out.heading("Groups")
     out.table(
-        ("group", "backlog", "oldest", "running", "waiting", "refused", "failed", "dead letters"),
+        ("group", "backlog", "oldest", "scheduled", "running", "waiting", "refused", "failed", "dead letters"),
         [
             (
                 one.group,
                 "-" if one.backlog is None else f"{one.backlog:,}",
                 age(one.oldest_age),
+                "-" if one.scheduled is None else f"{one.scheduled:,}",
                 f"{one.running:,}",
                 f"{one.waiting:,}",
                 f"{one.refused:,}",

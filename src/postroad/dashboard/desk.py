@@ -84,6 +84,8 @@ class EventView:
     detail: operations.OutboxDetail
     arrivals: Sequence[Arrival]
     editable: bool
+    broker_delays: bool
+    """Whether the broker keeps a delayed event until its time; else the outbox does."""
 
 
 def filter_of(desk: Desk, query: Mapping[str, str]) -> operations.Filter:
@@ -165,6 +167,7 @@ async def event(desk: Desk, id: str) -> EventView:
         detail=replace(detail, payload=desk.mask(detail.payload), attributes=desk.mask(detail.attributes)),
         arrivals=await _arrivals(desk, detail),
         editable=kind is not None and not isinstance(detail.payload, bytes) and isinstance(detail.event.id, UUID),
+        broker_delays=desk.road.broker.features.delay,
     )
 
 

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from postroad.dashboard.access import SESSION, Role
+from postroad.operations import waits_in
 from postroad.redact import redact
 
 MENU: Final = (
@@ -64,7 +65,7 @@ def _templates() -> Environment:
     )
     found.filters |= {
         "ago": ago, "age": age, "moment": moment, "iso": iso, "pretty": pretty, "part": part, "safe_text": safe_text,
-        "short": short,
+        "short": short, "waits_in": waits_in,
     }  # fmt: skip
     found.globals |= {"Role": Role, "query": query}
     return found

@@ -66,6 +66,17 @@ class Records:
         result = await self.store.read("inbox_stopped", limit=limit)
         return [record_of(row, self.store) for row in result.rows]
 
+    async def failures(self, *, refused: bool, limit: int = 100) -> Sequence[Record]:
+        """The newest of those that failed, also if they will be tried again; or of those that were refused."""
+        result = await self.store.read("inbox_failures", refused=int(refused), limit=limit)
+        return [record_of(row, self.store) for row in result.rows]
+
+    async def attempts(self, of: Sequence[tuple[str, UUID]]) -> Mapping[tuple[str, UUID], int]:
+        """How often each of these (group, event id) was tried before it stopped; the others are left out."""
+        groups, ids = [group for group, _ in of], [id for _, id in of]
+        rows = (await self.store.read("inbox_attempts", groups=groups, ids=ids)).rows if of else ()
+        return {(row.consumer_group, self.store.id_out(row.event_id)): row.retry_count for row in rows}
+
     async def counts(self) -> Mapping[str, Counts]:
         """Per group; groups without a failed or unfinished record are left out."""
         rows = (await self.store.read("inbox_counts")).rows

@@ -78,7 +78,7 @@ from postroad.operations.status import (
 )
 from postroad.operations.tail import Tail
 from postroad.operations.trace import BrokenLink, Handled, Step, Trace, orphans, trace, trace_of
-from postroad.operations.views import Lease, aggregate_history, leases, scheduled
+from postroad.operations.views import Lease, aggregate_history, leases, scheduled, waits_in
 
 __all__ = [
     "COMMAND_STATES",
@@ -160,5 +160,6 @@ __all__ = [
     "trace",
     "trace_of",
     "verify",
+    "waits_in",
     "with_attempts",
 ]

@@ -71,11 +71,14 @@ async def run_now(road: Postroad, id: UUID, *, actor: str, reason: str = "") -> 
     store = road.store
     event = (await outbox_event(store, road.outboxes, id)).event
     now = store.clock.now()
-    if event.state != "SENT" or event.deliver_at is None or event.deliver_at <= now:
+    # Where the broker can keep it, a relay may be giving it away this moment, with its old time.
+    stays_here = event.state == "NEW" and not road.broker.features.delay
+    if not (stays_here or event.state == "SENT") or event.deliver_at is None or event.deliver_at <= now:
         raise OperationRefused(
-            f"Event {id} is {event.state}. Only a delayed event that the broker holds can be run before its time."
+            f"Event {id} is {event.state}. Only a delayed event that waits for its time can be run before it, "
+            "and not while it is on its way to a broker that keeps it."
         )
-    if event.deliver_at - now >= timedelta(seconds=road.inbox_retention):
+    if not stays_here and event.deliver_at - now >= timedelta(seconds=road.inbox_retention):
         # When the broker's copy comes, the groups would have forgotten this one.
         raise OperationRefused(
             f"Event {id} is due after more than inbox_retention: it would be handled twice. Keep inbox rows longer."
@@ -84,7 +87,9 @@ async def run_now(road: Postroad, id: UUID, *, actor: str, reason: str = "") -> 
         for outbox in road.outboxes:
             values: dict[str, Any] = {"outbox": outbox, "event_id": str(id) if outbox.ids == "text" else id}
             due = await store.execute(connection, "outbox_due_now", **values, now=now)
-            if due.rowcount and (await store.execute(connection, "outbox_send_again", **values)).rowcount:
+            if due.rowcount and (
+                stays_here or (await store.execute(connection, "outbox_send_again", **values)).rowcount
+            ):
                 await audit.record(
                     store, connection, actor=actor, action="outbox.run_now", subject=str(id), detail=reason
                 )

@@ -96,12 +96,9 @@ async def dead_of(broker: Broker, topic: str, group: str, event_id: UUID) -> Seq
 
 async def with_attempts(store: Store, dead: Sequence[DeadEvent]) -> Sequence[DeadEvent]:
     """As often as the inbox says they were tried, where it knows: some brokers count deliveries, others nothing."""
-    found = []
-    for one in dead:
-        event_id = _event_id(one)
-        record = await Records(store).find(one.group, event_id) if event_id else None
-        found.append(replace(one, attempts=record.retry_count) if record and record.stopped else one)
-    return found
+    asked = [(one, _event_id(one)) for one in dead]
+    known = await Records(store).attempts([(one.group, id) for one, id in asked if id])
+    return [replace(one, attempts=known.get((one.group, id), one.attempts)) if id else one for one, id in asked]
 
 
 async def retry_dead(store: Store, broker: Broker, dead: Sequence[DeadEvent], *, actor: str, reason: str = "") -> int:

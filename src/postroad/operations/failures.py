@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Final
 
 from postroad.brokers.base import Broker
-from postroad.inbox import Status
 from postroad.inbox.records import Records
 from postroad.operations.dead_letters import dead_page, topics_of
 from postroad.operations.pages import Filter, matching
@@ -29,9 +28,9 @@ _VARIABLE: Final = re.compile(
 @dataclass(frozen=True, slots=True)
 class Failure:
     where: str
-    """parked or retrying (in the outbox), group or dead letter"""
+    """parked or retrying (in the outbox), group (its handler failed), refused (it said no) or dead letter"""
     place: str
-    """The topic that would not take it, or the group whose handler failed."""
+    """The topic that would not take it, or the group whose handler failed or refused it."""
     type: str
     id: str
     error: str
@@ -92,9 +91,9 @@ async def _unsent(store: Store, outboxes: Sequence[OutboxTable]) -> list[Failure
 async def _in_groups(store: Store) -> list[Failure]:
     """Also those that will be tried again."""
     return [
-        Failure("group", one.group, one.event_type, str(one.event_id), one.error_msg or "", one.received_at)
-        for one in await Records(store).list(None, Status.FAILED, MOST)
-        if not one.refused
+        Failure(where, one.group, one.event_type, str(one.event_id), one.error_msg or "", one.received_at)
+        for where, refused in (("group", False), ("refused", True))
+        for one in await Records(store).failures(refused=refused, limit=MOST)
     ]
 
 

@@ -129,7 +129,7 @@ async def _statements(
     """Each state has an index in which its newest are found, however much has been sent."""
     if state in _SETTLED:
         return [_LISTED[state]]
-    counted = await store.execute(connection, "outbox_unsent_count", outbox=outbox, most=_MANY)
+    counted = await store.execute(connection, "outbox_unsent_count", outbox=outbox, now=store.clock.now(), most=_MANY)
     settled = [] if state else [_LISTED[one] for one in _SETTLED]
     if sum(int(row.events) for row in counted.rows) == _MANY:
         return [("outbox_unsent_many", {"state": state}), *settled]

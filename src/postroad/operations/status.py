@@ -33,11 +33,16 @@ _AT_ONCE: Final = 8
 class OutboxStatus:
     name: str
     waiting: int
+    scheduled: int
+    """Delayed, and not due yet: no backlog. Where the broker keeps such events, it is soon theirs: see the groups."""
+    next_due: datetime | None
+    """Of the scheduled."""
     retrying: int
     parked: int
     sent_recently: int
     """In the last hour; no more than 10,000 are counted."""
     oldest_unsent: datetime | None
+    """When it was written or, if it is delayed, was due."""
     oldest_unsent_age: float | None
     shards_without_owner: int
     paused: Pause | None = None
@@ -60,7 +65,9 @@ class ParkedKey:
 class GroupStatus:
     group: str
     backlog: int | None
-    """Messages the broker has for it; None when the broker was not asked."""
+    """Messages the broker has for it and may deliver; None when the broker was not asked."""
+    scheduled: int | None
+    """Those that the broker keeps until their time: delayed events, and on RabbitMQ what waits for its next try."""
     oldest_age: float | None
     running: int
     waiting: int
@@ -109,6 +116,7 @@ class _Wire:
 
     trouble: str = ""
     backlog: dict[str, int] = field(default_factory=dict)
+    scheduled: dict[str, int] = field(default_factory=dict)
     oldest: dict[str, datetime] = field(default_factory=dict)
     uncounted: dict[str, list[str]] = field(default_factory=dict)
     """Groups whose backlog the broker cannot tell, or has not told in time; and their subscriptions."""
@@ -148,14 +156,18 @@ async def status(
 
 async def _outbox(store: Store, outbox: OutboxTable, paused: Pause | None) -> OutboxStatus:
     async with store.reading() as connection:
-        unsent = (await store.execute(connection, "outbox_counts", outbox=outbox)).rows
+        unsent = (await store.execute(connection, "outbox_counts", outbox=outbox, now=store.clock.now())).rows
         sent = await store.execute(connection, "outbox_sent_count", outbox=outbox, seconds=RECENT, most=MOST_COUNTED)
         free = await store.execute(connection, "shards_free", outbox_name=outbox.name)
     events = {row.state: int(row.events) for row in unsent}
-    oldest = min((moment for row in unsent if (moment := store.time_out(row.oldest))), default=None)
+    since = {row.state: moment for row in unsent if (moment := store.time_out(row.oldest))}
+    next_due = since.pop("SCHEDULED", None)
+    oldest = min(since.values(), default=None)
     return OutboxStatus(
         name=outbox.name,
         waiting=events.get("NEW", 0),
+        scheduled=events.get("SCHEDULED", 0),
+        next_due=next_due,
         retrying=events.get("RETRY", 0),
         parked=events.get("FAILED", 0),
         sent_recently=int(sent.rows[0].events),
@@ -247,7 +259,8 @@ async def _count(broker: Broker, group: str, wire: _Wire) -> None:
         depths = [await broker.depth(subscription) for subscription in wire.uncounted[group]]
     except UnsupportedByBroker:
         return
-    wire.backlog[group] = sum(depth.messages for depth in depths)
+    wire.scheduled[group] = sum(depth.delayed for depth in depths)
+    wire.backlog[group] = sum(depth.messages for depth in depths) - wire.scheduled[group]
     if moments := [depth.oldest for depth in depths if depth.oldest]:
         wire.oldest[group] = min(moments)
     del wire.uncounted[group]
@@ -259,9 +272,11 @@ def _group_of(subscription: Subscription) -> str:
 
 def _group(store: Store, name: str, counts: Mapping[str, Counts], wire: _Wire, paused: Pause | None) -> GroupStatus:
     own = counts.get(name, Counts())
+    counted = wire.asked and name not in wire.uncounted
     return GroupStatus(
         group=name,
-        backlog=wire.backlog.get(name, 0) if wire.asked and name not in wire.uncounted else None,
+        backlog=wire.backlog.get(name, 0) if counted else None,
+        scheduled=wire.scheduled.get(name, 0) if counted else None,
         oldest_age=_age(store, wire.oldest.get(name)),
         running=own.processing,
         waiting=own.waiting,

@@ -74,6 +74,12 @@ async def scheduled(
     return sorted(found, key=lambda event: (event.deliver_at, str(event.id)))[:limit]
 
 
+def waits_in(event: OutboxEvent) -> str:
+    """Where a scheduled event waits for its time: SENT tells a person that it is over."""
+    told = {"SENT": "broker", "RETRY": "outbox, retrying", "FAILED": "outbox, parked"}
+    return told.get(event.state, "outbox")
+
+
 async def leases(store: Store) -> Sequence[Lease]:
     """Who holds which outbox's shards."""
     now = store.clock.now()

@@ -27,7 +27,7 @@ class Metric:
 
 _TABLE: Final = (
     # -- the outbox and its relay
-    Metric("outbox_pending_count", GAUGE, "events not sent yet; 10,000 means that many or more", ("outbox",),
+    Metric("outbox_pending_count", GAUGE, "events due and not sent yet; 10,000 means that many or more", ("outbox",),
            "Outbox 待发布事件数"),
     Metric("outbox_publish_success_total", COUNTER, "events that the broker confirmed", ("topic",), "发布成功总数"),
     Metric("outbox_publish_error_total", COUNTER, "events that the broker refused or could not be given", ("topic",),
@@ -39,7 +39,7 @@ _TABLE: Final = (
     Metric("outbox_publish_attempts_total", COUNTER, "attempts to send an event", ("topic",), "publish_attempts"),
     Metric("outbox_retry_interval", HISTOGRAM, "seconds until a refused event is tried again", ("topic",),
            "平均重试间隔", PAUSES),
-    Metric("outbox_oldest_unsent_age", GAUGE, "seconds since the oldest unsent event was written; 0 if there is none",
+    Metric("outbox_oldest_unsent_age", GAUGE, "seconds since the oldest unsent event was due; 0 if there is none",
            ("outbox",)),
     Metric("outbox_shards_without_owner", GAUGE, "of 256 shards, those that no relay holds", ("outbox",)),
     Metric("relay_shards_owned", GAUGE, "shards that this process holds", ("outbox",)),
@@ -85,7 +85,7 @@ _TABLE: Final = (
     Metric("retry_rate", GAUGE, "the part of recent commands that had to be repeated, 0 to 1"),
     Metric("commands_by_type", GAUGE, "recent commands of each type", ("command_type",)),
     Metric("events_per_hour", GAUGE, "events sent in the last hour; 10,000 means that many or more"),
-    Metric("pending_outbox", GAUGE, "events not sent yet, of all outboxes"),
+    Metric("pending_outbox", GAUGE, "events due and not sent yet, of all outboxes"),
     Metric("failed_outbox", GAUGE, "events parked, of all outboxes"),
     Metric("avg_publish_delay", GAUGE, "milliseconds from write to confirmation, of this process's last five minutes"),
     Metric("events_by_type", GAUGE, "events of each type that this process has sent", ("event_type",)),

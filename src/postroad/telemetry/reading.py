@@ -126,10 +126,11 @@ async def _read_pauses(road: "Postroad", gauges: Meter) -> None:
 
 async def _read_outbox(road: "Postroad", gauges: Meter, outbox: "OutboxTable") -> None:
     store, name = road.store, outbox.name
-    unsent = (await store.read("outbox_unsent_count", outbox, most=MOST_COUNTED)).rows
+    unsent = (await store.read("outbox_unsent_count", outbox, now=store.clock.now(), most=MOST_COUNTED)).rows
     events = {row.state: int(row.events) for row in unsent}
     pending, parked = events.get("NEW", 0) + events.get("RETRY", 0), events.get("FAILED", 0)
-    oldest = min((moment for row in unsent if (moment := store.time_out(row.oldest))), default=None)
+    due = [store.time_out(row.oldest) for row in unsent if row.state != "SCHEDULED"]
+    oldest = min((moment for moment in due if moment), default=None)
     gauges.set("outbox_pending_count", pending, name)
     gauges.set("outbox_max_delivery_attempts", parked, name)
     gauges.set("outbox_oldest_unsent_age", _age(road, oldest), name)

@@ -3,6 +3,8 @@
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
+from datetime import timedelta
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -15,8 +17,8 @@ from tests.support.clinic import GROUP, SUBSCRIPTION, TOPIC, Clinic
 from tests.support.consuming import placed
 
 
-async def publish(clinic: Clinic, type: str = "parcel.sent") -> UUID:
-    message = placed(topic=TOPIC, type=type)
+async def publish(clinic: Clinic, type: str = "parcel.sent", **changes: Any) -> UUID:
+    message = placed(topic=TOPIC, type=type, **changes)
     await clinic.road.broker.send([message])
     return message.id
 
@@ -44,6 +46,8 @@ async def test_a_subscription_that_nobody_consumes_is_a_warning_and_with_message
     await clinic.run("DELETE FROM postroad_worker WHERE kind = 'worker'")
     empty = await clinic.only("subscriptions")
     assert (empty.level, empty.command) == (Level.WARNING, f"postroad worker --group {GROUP}")
+    await publish(clinic, deliver_at=clinic.road.clock.now() + timedelta(hours=1))
+    assert await clinic.only("subscriptions") == empty  # nothing waits before its time
     await publish(clinic)
     full = await clinic.only("subscriptions")
     assert full.level is Level.FAULT

@@ -6,9 +6,10 @@ from sqlalchemy import text
 from tests.support.clinic import Clinic
 
 PLANNED = {
-    "unsent_exists": ({"written_by": "2999-01-01 00:00:00"}, "postroad_outbox"),
+    "unsent_exists": (dict.fromkeys(("written_by", "due_by"), "2999-01-01 00:00:00"), "postroad_outbox"),
     "unsent_types": ({"most": 10_000}, "postroad_outbox"),
     "outbox_parked": ({"limit": 3}, "postroad_outbox"),
+    "inbox_failures": ({"refused": 0, "limit": 1_000}, "postroad_inbox"),
     "inbox_overdue": ({"seconds": 300.0, "most": 10_000}, "postroad_inbox"),
     "inbox_unsettled_types": ({"most": 10_000}, "postroad_inbox"),
 }

@@ -1,5 +1,6 @@
 """Planted: no relay, late events, shards without row or owner, leases of the dead, parked aggregates."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -7,7 +8,7 @@ from uuid import UUID
 import pytest
 from sqlalchemy import text
 
-from postroad.operations import pause_outbox
+from postroad.operations import pause_outbox, run_now
 from postroad.operations.doctor import Level, relaying
 from postroad.testing.office import LONG_AGO
 from tests.support.clinic import Clinic
@@ -55,6 +56,23 @@ async def test_events_that_wait_for_long_although_a_relay_is_alive_are_a_warning
         "UPDATE postroad_outbox SET occurred_at = :then", then=clinic.road.clock.now() - timedelta(hours=1)
     )
     assert (await clinic.only("relays")).level is Level.WARNING
+
+
+async def test_an_event_that_is_not_due_yet_is_no_fault_and_one_that_is_run_now_is_not_late(
+    unstaffed: Clinic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    road = unstaffed.road
+    monkeypatch.setattr(road.broker, "features", replace(road.broker.features, delay=False))
+    (id,) = await unstaffed.post("p-1", delay=7200)
+    hour_ago = road.clock.now() - timedelta(hours=1)
+    await unstaffed.run("UPDATE postroad_outbox SET occurred_at = :then", then=hour_ago)
+    assert [one.level for one in await unstaffed.found("relays")] == [Level.HINT]
+    await run_now(road, UUID(id), actor="ann")
+    assert [one.level for one in await unstaffed.found("relays")] == [Level.FAULT]  # nobody is there to send it
+    await unstaffed.staff()
+    assert await unstaffed.found("relays") == []
+    await unstaffed.run("UPDATE postroad_outbox SET deliver_at = :then", then=hour_ago)
+    assert [one.level for one in await unstaffed.found("relays")] == [Level.WARNING]
 
 
 @pytest.mark.spec("F14")

@@ -29,12 +29,13 @@ async def subscriptions(road: "Postroad") -> AsyncIterator[Problem]:
         if group not in ours:
             continue  # another service's: its workers are known in its own database
         depth = await road.broker.depth(subscription.name)
+        messages = depth.messages - depth.delayed  # the others keep nobody waiting before their time
         if group in still:
-            yield _paused(still[group], subscription.name, depth.messages)
+            yield _paused(still[group], subscription.name, messages)
         elif group not in alive:
-            yield _unconsumed(road, subscription.name, group, depth.messages)
+            yield _unconsumed(road, subscription.name, group, messages)
         elif depth.oldest and (age := (road.clock.now() - depth.oldest).total_seconds()) > LATE:
-            cause = f"The oldest of {depth.messages:,} messages in {subscription.name} is {age / 60:.0f} min old."
+            cause = f"The oldest of {messages:,} messages in {subscription.name} is {age / 60:.0f} min old."
             yield Problem(Level.WARNING, cause, "Start more workers.", f"postroad worker --group {group}")
 
 

@@ -96,10 +96,11 @@ async def parked(road: "Postroad") -> AsyncIterator[Problem]:
 
 
 async def _waits(road: "Postroad", outbox: OutboxTable, seconds: float) -> bool:
-    """Whether an event that nobody needs to decide about has been waiting for so long."""
-    written_by = road.clock.now() - timedelta(seconds=seconds)
+    """Whether an event that nobody needs to decide about has been due for so long."""
+    by = road.clock.now() - timedelta(seconds=seconds)
     async with road.store.reading() as connection:
-        return bool((await road.store.execute(connection, "unsent_exists", outbox=outbox, written_by=written_by)).rows)
+        run = road.store.execute
+        return bool((await run(connection, "unsent_exists", outbox=outbox, written_by=by, due_by=by)).rows)
 
 
 async def _free_for_long(road: "Postroad", outbox: OutboxTable) -> list[int]:

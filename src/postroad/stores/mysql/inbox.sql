@@ -20,6 +20,14 @@ SELECT r.event_id, r.event_type
   STRAIGHT_JOIN {inbox} r ON r.consumer_group = :group AND r.event_id = UNHEX(i.id)
  WHERE r.status = 1;
 
+-- name: inbox_attempts
+-- Of many at once, each by its key. In this order, or the server may read the whole table for it.
+SELECT r.consumer_group, r.event_id, r.retry_count
+  FROM JSON_TABLE(:groups, '$[*]' COLUMNS (n FOR ORDINALITY, consumer_group VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$')) g
+  STRAIGHT_JOIN JSON_TABLE(:ids, '$[*]' COLUMNS (n FOR ORDINALITY, id CHAR(32) PATH '$')) i ON i.n = g.n
+  STRAIGHT_JOIN {inbox} r ON r.consumer_group = g.consumer_group AND r.event_id = UNHEX(i.id)
+ WHERE r.status = 2 AND r.next_retry_at IS NULL;
+
 -- name: inbox_open
 -- A record that nobody holds, unless there is one; `inbox_take` follows. Where no broker keeps the order of a key,
 -- its later events wait from now on, and not only after a failure: whoever begins with it may die.

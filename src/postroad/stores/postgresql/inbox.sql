@@ -15,6 +15,13 @@ ON CONFLICT (consumer_group, event_id) DO NOTHING;
 SELECT event_id, event_type FROM {inbox}
  WHERE consumer_group = :group AND status = 1 AND event_id = ANY(CAST(:ids AS uuid[]));
 
+-- name: inbox_attempts
+-- Of many at once, each by its key.
+SELECT i.consumer_group, i.event_id, i.retry_count
+  FROM unnest(CAST(:groups AS text[]), CAST(:ids AS uuid[])) AS j(consumer_group, id)
+  JOIN {inbox} i ON i.consumer_group = j.consumer_group AND i.event_id = j.id
+ WHERE i.status = 2 AND i.next_retry_at IS NULL;
+
 -- name: inbox_open
 -- A record that nobody holds, unless there is one; `inbox_take` follows. Where no broker keeps the order of a key,
 -- its later events wait from now on, and not only after a failure: whoever begins with it may die.

@@ -1,8 +1,9 @@
 -- name: outbox_unsent_count
 -- No more than so many are looked at: what is asked every few seconds must not cost more while a backlog grows.
 -- In the order of the index, so that the planner takes it and does not walk past all that is sent.
-SELECT state, COUNT(*) AS events, MIN(occurred_at) AS oldest
-  FROM (SELECT d.{state} AS state, {o}.{occurred_at} AS occurred_at
+SELECT state, COUNT(*) AS events, MIN(due) AS oldest
+  FROM (SELECT CASE WHEN d.{state} = 'NEW' AND {o}.{deliver_at} > :now THEN 'SCHEDULED' ELSE d.{state} END AS state,
+               COALESCE({o}.{deliver_at}, {o}.{occurred_at}) AS due
           FROM {delivery} d {join_facts}
          WHERE d.{state} NOT IN ('SENT', 'SKIPPED')
          ORDER BY d.{shard}, d.{ordering_key}, d.{delivery_version}

@@ -41,5 +41,15 @@ SELECT consumer_group, event_id, tenant_id, event_type, topic, ordering_key, ver
  ORDER BY consumer_group, event_id
  LIMIT :limit;
 
+-- name: inbox_failures
+-- The newest of those that failed (0), also if they will be tried again, or of those that were answered with a "no" (1).
+SELECT i.consumer_group, i.event_id, i.tenant_id, i.event_type, i.topic, i.ordering_key, i.version, i.status, i.locked_by,
+       i.locked_until, i.epoch, i.next_retry_at, i.retry_count, i.error_msg, i.received_at, i.processed_at, i.message
+  FROM {inbox} i
+ WHERE i.status <> 1 AND i.status = 2
+   AND CASE WHEN i.next_retry_at IS NULL AND i.processed_at IS NOT NULL THEN 1 ELSE 0 END = :refused
+ ORDER BY i.received_at DESC
+ LIMIT :limit;
+
 -- name: handler_known
 SELECT event_type FROM {handlers} WHERE consumer_group = :group ORDER BY event_type;

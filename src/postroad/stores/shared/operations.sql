@@ -29,11 +29,13 @@ UPDATE {delivery} SET {state} = 'NEW', {attempts} = 0, {next_attempt_at} = NULL
  WHERE {delivery_event_id} = :event_id AND {state} IN ('FAILED', 'RETRY');
 
 -- name: outbox_counts
--- Only what is unsent; the sent are too many to be counted. A delayed event may stay here until it is due: it is not old.
-SELECT d.{state} AS state, COUNT(*) AS events, MIN(COALESCE({o}.{deliver_at}, {o}.{occurred_at})) AS oldest
-  FROM {delivery} d {join_facts}
- WHERE d.{state} NOT IN ('SENT', 'SKIPPED')
- GROUP BY d.{state};
+-- Only what is unsent; the sent are too many to be counted. A delayed event that is not due yet keeps nobody waiting.
+SELECT state, COUNT(*) AS events, MIN(due) AS oldest
+  FROM (SELECT CASE WHEN d.{state} = 'NEW' AND {o}.{deliver_at} > :now THEN 'SCHEDULED' ELSE d.{state} END AS state,
+               COALESCE({o}.{deliver_at}, {o}.{occurred_at}) AS due
+          FROM {delivery} d {join_facts}
+         WHERE d.{state} NOT IN ('SENT', 'SKIPPED')) unsent
+ GROUP BY state;
 
 -- name: outbox_written
 -- Ids begin with the time at which they were made, so a span of time is a range of the primary key.

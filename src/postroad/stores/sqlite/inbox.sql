@@ -14,6 +14,14 @@ ON CONFLICT (consumer_group, event_id) DO NOTHING;
 SELECT event_id, event_type FROM {inbox}
  WHERE consumer_group = :group AND status = 1 AND event_id IN (SELECT value FROM json_each(:ids));
 
+-- name: inbox_attempts
+-- Of many at once, each by its key.
+SELECT i.consumer_group, i.event_id, i.retry_count
+  FROM json_each(:ids) j
+  CROSS JOIN {inbox} i
+    ON i.consumer_group = json_extract(:groups, '$[' || j.key || ']') AND i.event_id = j.value
+ WHERE i.status = 2 AND i.next_retry_at IS NULL;
+
 -- name: inbox_open
 -- A record that nobody holds, unless there is one; `inbox_take` follows. Where no broker keeps the order of a key,
 -- its later events wait from now on, and not only after a failure: whoever begins with it may die.
