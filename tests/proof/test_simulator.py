@@ -32,7 +32,7 @@ from proof.simulator.shrink import shrink
 from tests.support.components import address
 
 ROOT = Path(__file__).parents[2]
-SEEDS = int(os.environ.get("POSTROAD_SIMULATOR_SEEDS", "1000"))
+SEEDS = int(os.environ.get("POSTROAD_SIMULATOR_SEEDS", "5000"))
 
 
 def run(*arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
