@@ -36,6 +36,8 @@ UNREACHABLE = {
     ): "after an error that nobody foresaw: there is none",
     ("inbox/scheduler.py", "self._inbox.give_up("): "a kept message of another release; this world has one release",
     ("inbox/records.py", "given_up = await"): "a kept message of another release; this world has one release",
+    ("inbox/records.py", '"inbox_failures"'): "read by a person, about what has failed; nobody looks here",
+    ("inbox/records.py", '"inbox_attempts"'): "read by a person, beside dead letters; nobody looks here",
     ("subscriber/subscriber.py", "self._rest(hurry)"): "a pause; in this world nobody pauses",
     ("subscriber/subscriber.py", "asyncio.wait({hurrying"): "a pause; in this world nobody pauses",
 }
@@ -46,6 +48,8 @@ NEVER_RUN = {
         ELSEWHERE["relay/adoption.py"],
     ),
     "prune_facts": "outboxes whose rows are never changed; this world has none",
+    "inbox_failures": "read by a person, about what has failed; nobody looks here",
+    "inbox_attempts": "read by a person, beside dead letters; nobody looks here",
     "inbox_give_up": "a kept message of another release; this world has one release",
 }
 """Statements that nobody in this world runs."""
