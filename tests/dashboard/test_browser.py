@@ -467,6 +467,7 @@ def test_everything_can_be_reached_by_keyboard(fair: Fair, serve: Serve, page: P
     page.locator("body").press("g")
     page.keyboard.press("e")
     expect(page.locator("h1")).to_have_text("Outbox")
+    page.wait_for_load_state()  # a page shows its text before its keys work
     page.keyboard.press("j")
     page.keyboard.press("j")
     page.keyboard.press("x")
@@ -485,6 +486,7 @@ def test_everything_can_be_reached_by_keyboard(fair: Fair, serve: Serve, page: P
     page.keyboard.press("Enter")
     expect(page.get_by_role("status")).to_have_text("1 event will be tried again")
     assert acts(fair) == [("outbox.retry", "by hand")]
+    page.wait_for_load_state()
     page.keyboard.press("?")
     expect(page.get_by_role("dialog")).to_be_visible()
     page.keyboard.press("Escape")
