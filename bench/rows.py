@@ -40,11 +40,11 @@ async def fill(
         await connection.exec_driver_sql(_FILL, values)
 
 
-async def settle_down(road: Postroad) -> None:
+async def settle_down(road: Postroad, *tables: str) -> None:
     """What autovacuum would do sooner or later, done before the measurement instead of during it."""
     async with road.store.engine.connect() as connection:
         connection = await connection.execution_options(isolation_level="AUTOCOMMIT")
-        await connection.exec_driver_sql("VACUUM (ANALYZE) postroad_outbox")
+        await connection.exec_driver_sql(f"VACUUM (ANALYZE) {', '.join(tables or ['postroad_outbox'])}")
         await connection.exec_driver_sql("CHECKPOINT")
 
 

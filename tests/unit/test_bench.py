@@ -1,9 +1,11 @@
 """The benchmarks run: the smallest sizes, whatever the figures turn out to be."""
 
 import importlib
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from bench.__main__ import NAMES, _record, _table
 from bench.common import Figure, Scale, Target
@@ -17,6 +19,16 @@ async def test_the_figure_can_be_measured(name: str, postgresql_url: str, tmp_pa
     assert _table(figures).row_count == len(figures)
     _record(tmp_path / "bench.json", Scale.QUICK, "", figures)
     assert figures[0].name in (tmp_path / "bench.json").read_text(encoding="utf-8")
+
+
+def test_the_table_shows_every_figure_however_little_room_there_is() -> None:
+    rates = [12_345_678.0], [23_456_789.0]
+    figure = Figure("RabbitMQ, quorum, relay / pika, 1,000 in flight", *rates, "commands/s", Target(0.8))
+    console = Console(width=110, file=StringIO())
+    console.print(_table([figure]))
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    for text in ("12,345,678 commands/s", "23,456,789 commands/s", "0.53", "≥ 0.8", "no", "in flight"):
+        assert f" {text} " in shown
 
 
 def test_a_figure_is_judged_by_its_median_ratio() -> None:
