@@ -4,6 +4,9 @@ import asyncio
 import random
 import sys
 import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import groupby, product
 from pathlib import Path
 from typing import Final
@@ -12,16 +15,16 @@ import click
 from rich.console import Console
 
 from proof.chaos.brokers import WIRES, Wire
-from proof.chaos.campaign import NotAtRest, Result, campaign
+from proof.chaos.campaign import NotAtRest, Progress, Restless, Result, campaign
 from proof.chaos.ground import STORES
-from proof.chaos.plan import LONG, SCORECARD, SHORT, Plan, Tally
-from proof.chaos.report import progress_line, record, table, totals
+from proof.chaos.plan import AT_ONCE, LONG, SCORECARD, SHORT, Plan, Tally
+from proof.chaos.report import end_line, left_in_broker, progress_line, record, table, totals
 
 _FIGURES: Final = Path(__file__).parents[2] / "build" / "chaos.json"
 
 
 @click.command()
-@click.option("--long", is_flag=True, help="Ten minutes in all, and many times the events.")
+@click.option("--long", is_flag=True, help="One pair after the other: ten minutes, and many times the events.")
 @click.option("--store", "stores", multiple=True, type=click.Choice(STORES), help="Only this one; may be repeated.")
 @click.option("--broker", "brokers", multiple=True, type=click.Choice([wire.name for wire in WIRES]), help="Likewise.")
 @click.option("--seed", type=int, help="Of the choice of faults; a run cannot be repeated exactly.")
@@ -38,24 +41,26 @@ def main(long: bool, stores: tuple[str, ...], brokers: tuple[str, ...], seed: in
     seed = random.randrange(1_000_000) if seed is None else seed
     console = Console(width=max(Console().width, 120))
     console.print(f"seed {seed}")
-    results = []
-    try:
-        for store, wire in product(stores or STORES, WIRES):
-            if not brokers or wire.name in brokers:
-                results.append(_run(console, store, wire, (LONG if long else SHORT)[wire.name], seed))
-    except NotAtRest as error:
-        console.print(str(error), markup=False, highlight=False)
-        console.print(f"[red]{store} × {wire.name} did not come to rest.[/red]")
-        sys.exit(1)
+    pairs = [(store, wire) for store, wire in product(stores or STORES, WIRES) if not brokers or wire.name in brokers]
+    plans, at_once = (LONG, 1) if long else (SHORT, AT_ONCE)
+    begun = time.monotonic()
+    ends = asyncio.run(_all(console, pairs, plans, seed, at_once))
+    seconds = time.monotonic() - begun
+    results = [end for end in ends if isinstance(end, Result)]
+    restless = [end for end in ends if isinstance(end, Restless)]
     for _, of_a_store in groupby(results, lambda result: result.store):
         console.print(table(list(of_a_store)))
-    for crash in (crash for result in results for crash in result.crashes):
-        console.print(crash, markup=False, highlight=False)
-    record(json_file, seed, long, results)
+    for told in (told for result in results for told in (*result.crashes, *left_in_broker(result))):
+        console.print(told, markup=False, highlight=False)
+    for pair in restless:
+        console.print(pair.told, markup=False, highlight=False)
+        console.print(f"[red]{pair.store} × {pair.broker} did not come to rest.[/red]")
+    console.print(f"{len(pairs)} pairs in {seconds:.0f} s, {at_once} at once")
+    record(json_file, seed, long, seconds, results, restless)
     short = _short_of_the_scorecard(results) if long and not (stores or brokers) else []
     for figure in short:
         console.print(f"[red]in all too little was done: {figure}[/red]")
-    sys.exit(0 if all(result.passed for result in results) and not short else 1)
+    sys.exit(0 if all(result.passed for result in results) and not (short or restless) else 1)
 
 
 def _short_of_the_scorecard(results: list[Result]) -> list[str]:
@@ -63,19 +68,43 @@ def _short_of_the_scorecard(results: list[Result]) -> list[str]:
     return [f"{name} {done[name]:,} < {least:,}" for name, least in SCORECARD.items() if done[name] < least]
 
 
-def _run(console: Console, store: str, wire: Wire, plan: Plan, seed: int) -> Result:
-    with tempfile.TemporaryDirectory(prefix="postroad-chaos-") as folder, console.status("") as status:
+async def _all(
+    console: Console, pairs: Sequence[tuple[str, Wire]], plans: Mapping[str, Plan], seed: int, at_once: int
+) -> list[Result | Restless]:
+    turn = asyncio.Semaphore(at_once)
+    lines: dict[str, str] = {}
+    with console.status("") as status:
+
+        async def one(store: str, wire: Wire) -> Result | Restless:
+            def progress(phase: str, tally: Tally) -> None:
+                lines[f"{store} × {wire.name}"] = progress_line(store, wire.name, phase, tally)
+                status.update("\n".join(lines.values()))
+
+            async with turn:
+                end = await _one(store, wire, plans[wire.name], seed, progress)
+            lines.pop(f"{store} × {wire.name}", None)
+            console.print(end_line(end))
+            return end
+
+        return await asyncio.gather(*(one(store, wire) for store, wire in pairs))
+
+
+async def _one(store: str, wire: Wire, plan: Plan, seed: int, progress: Progress) -> Result | Restless:
+    with _folder() as folder:
+        try:
+            return await campaign(store, wire, plan, seed, folder, progress)
+        except NotAtRest as error:
+            # The others' books are to be seen all the same.
+            return Restless(store, wire.name, str(error))
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="postroad-chaos-") as name:
+        folder = Path(name)
         # The account that runs a server must be able to reach its data.
-        Path(folder).chmod(0o755)
-
-        def progress(phase: str, tally: Tally) -> None:
-            status.update(progress_line(store, wire.name, phase, tally))
-
-        result = asyncio.run(campaign(store, wire, plan, seed, Path(folder), progress))
-    books = "balanced" if result.books.balanced else f"[red]{result.books}[/red]"
-    phase = f"{result.events:,} events in {result.seconds:.0f} s · {books}"
-    console.print(progress_line(store, wire.name, phase, result.tally))
-    return result
+        folder.chmod(0o755)
+        yield folder
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from postroad import Message, Postroad, RelayOptions, SubscriberOptions, event
 from postroad.brokers.base import Flow
+from postroad.events import event_type_of
 
 LEASE: Final = 1.0
 LEAST_PUBSUB_DEADLINE: Final = 10.0
@@ -58,6 +59,9 @@ _INSERT_EFFECT: Final = text(
 class Credited(msgspec.Struct, frozen=True):
     account: str
     payment: str
+
+
+SUBSCRIPTIONS: Final = tuple(f"{event_type_of(Credited).topic}.{group}" for group in GROUPS)
 
 
 def ack_deadline(broker_url: str, lease: float = LEASE) -> float:

@@ -3,13 +3,13 @@
 import asyncio
 import random
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from postroad import Postroad
-from proof.chaos.bank import found, make_road
+from proof.chaos.bank import SUBSCRIPTIONS, found, make_road
 from proof.chaos.brokers import Wire
 from proof.chaos.fleet import PROCESSES, WRITERS, Fleet
 from proof.chaos.ground import Ground, prepared
@@ -20,6 +20,7 @@ from proof.chaos.writer import Outcome, waiting
 
 _LATE: Final = 10.0
 
+T = TypeVar("T")
 Progress = Callable[[str, Tally], None]
 
 
@@ -46,6 +47,8 @@ class Result:
     crashes: tuple[str, ...]
     seconds: float
     shortfalls: tuple[str, ...]
+    left_in_broker: Mapping[str, int]
+    """By subscription, of a broker that is asked only when its time is up and effects are missing."""
 
     @property
     def passed(self) -> bool:
@@ -64,6 +67,15 @@ class NotAtRest(Exception):
     pass
 
 
+@dataclass(frozen=True)
+class Restless:
+    """A pair that did not come to rest: it has no books."""
+
+    store: str
+    broker: str
+    told: str
+
+
 async def campaign(store: str, wire: Wire, plan: Plan, seed: int, folder: Path, progress: Progress) -> Result:
     begun = time.monotonic()
     async with prepared(store, wire, folder) as ground, make_road(ground.database_url, ground.broker_url) as road:
@@ -78,29 +90,29 @@ async def campaign(store: str, wire: Wire, plan: Plan, seed: int, folder: Path, 
             # The faults spared nobody: our own connections may be broken too.
             await road.store.aclose()
             await fleet.stop(*WRITERS)
-            await _watched(_rest(road, fleet, wire, plan.drain), "draining", storm.tally, progress)
+            left = await _watched(_rest(road, fleet, wire, plan.drain), "draining", storm.tally, progress)
         finally:
             await fleet.stop()
         appearances = await asyncio.to_thread(wire.appearances, ground.broker_url)
         evidence = await collect(road, appearances, fleet.journal(), storm.in_order_until)
-    return _judged(store, ground, storm, evidence, fleet, time.monotonic() - begun, plan)
+    return _judged(store, ground, storm, evidence, fleet, time.monotonic() - begun, plan, left)
 
 
-async def _rest(road: Postroad, fleet: Fleet, wire: Wire, patience: float) -> None:
+async def _rest(road: Postroad, fleet: Fleet, wire: Wire, patience: float) -> Mapping[str, int]:
     draining = asyncio.create_task(_drained(road, wire, patience))
     while not draining.done():
         # What found no database when it was started last still has to come up.
         fleet.revive()
         await asyncio.wait({draining}, timeout=0.2)
     try:
-        draining.result()
+        return draining.result()
     except TimeoutError as error:
         await fleet.ask_what_they_do()
         logs = "\n".join(f"--- {name}\n{fleet.log(name)}" for name in PROCESSES)
         raise NotAtRest(f"{logs}\n\n{error}, though all faults have ended.") from None
 
 
-async def _drained(road: Postroad, wire: Wire, patience: float) -> None:
+async def _drained(road: Postroad, wire: Wire, patience: float) -> Mapping[str, int]:
     """What workers hold of a RabbitMQ queue, others see only as it was a second ago. What does not come now is lost,
     and the books will say so."""
     if wire.counts:
@@ -110,19 +122,28 @@ async def _drained(road: Postroad, wire: Wire, patience: float) -> None:
     while await waiting(road) > 0:
         await asyncio.sleep(0.1)
         if time.monotonic() > deadline:
-            return
+            # Now asking costs nothing any more.
+            return {name: (await road.broker.depth(name)).messages for name in SUBSCRIPTIONS}
+    return {}
 
 
-async def _watched(work: Coroutine[Any, Any, None], phase: str, tally: Tally, progress: Progress) -> None:
+async def _watched(work: Coroutine[Any, Any, T], phase: str, tally: Tally, progress: Progress) -> T:
     task = asyncio.create_task(work)
     while not task.done():
         progress(phase, tally)
         await asyncio.wait({task}, timeout=0.5)
-    task.result()
+    return task.result()
 
 
 def _judged(
-    store: str, ground: Ground, storm: Storm, evidence: Evidence, fleet: Fleet, seconds: float, plan: Plan
+    store: str,
+    ground: Ground,
+    storm: Storm,
+    evidence: Evidence,
+    fleet: Fleet,
+    seconds: float,
+    plan: Plan,
+    left_in_broker: Mapping[str, int],
 ) -> Result:
     journal = evidence.journal
     return Result(
@@ -142,4 +163,5 @@ def _judged(
         crashes=tuple(fleet.crashes),
         seconds=seconds,
         shortfalls=tuple(plan.minimum.missed(storm.tally, len(evidence.payments), ground).values()),
+        left_in_broker=left_in_broker,
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from proof.chaos.campaign import Result
+from proof.chaos.campaign import Restless, Result
 from proof.chaos.plan import Tally
 
 
@@ -16,6 +16,21 @@ def progress_line(store: str, broker: str, phase: str, tally: Tally) -> str:
         f"{store} × {broker}: {phase} · {tally.kills} kills · {tally.stalls} stalls · {cuts} cuts · "
         f"{restarts} restarts · {tally.disk_full} × disk full"
     )
+
+
+def end_line(end: Result | Restless) -> str:
+    if isinstance(end, Restless):
+        return f"{end.store} × {end.broker}: [red]no rest[/red]"
+    books = "balanced" if end.books.balanced else f"[red]{end.books}[/red]"
+    return progress_line(end.store, end.broker, f"{end.events:,} events in {end.seconds:.0f} s · {books}", end.tally)
+
+
+def left_in_broker(result: Result) -> list[str]:
+    """Nothing there: then it was mislaid before any worker had it, or acknowledged without its effect."""
+    return [
+        f"{result.store} × {result.broker}: when its time was up, {name} still held {count:,} messages"
+        for name, count in result.left_in_broker.items()
+    ]
 
 
 def table(results: Sequence[Result]) -> Table:
@@ -86,7 +101,15 @@ def totals(results: Sequence[Result]) -> dict[str, int]:
     }
 
 
-def record(path: Path, seed: int, long: bool, results: Sequence[Result]) -> None:
-    told = {"seed": seed, "long": long, "total": totals(results), "results": [result.told() for result in results]}
+def record(
+    path: Path, seed: int, long: bool, seconds: float, results: Sequence[Result], restless: Sequence[Restless]
+) -> None:
+    told = {
+        "seed": seed,
+        "long": long,
+        "total": totals(results) | {"seconds": round(seconds, 1)},
+        "results": [result.told() for result in results],
+        "not_at_rest": [[pair.store, pair.broker] for pair in restless],
+    }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")

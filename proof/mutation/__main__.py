@@ -13,7 +13,7 @@ from typing import Final
 from rich.console import Console
 
 from proof.mutation.explained import explained
-from proof.mutation.mutants import ROOT, Mutant, all_mutants, difference
+from proof.mutation.mutants import GUARD, ROOT, Mutant, all_mutants, difference
 from proof.mutation.report import Results, survivors, table
 from proof.mutation.run import Job, Verdict, Warm, ask_fresh
 from proof.mutation.select import Cover, cover
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _Campaign(covered, results, mutants, options, pause, console).run(todo)
     if options.survivors:
         survivors(results, mutants, console)
-    return 0 if table(results, mutants, console) else 1
+    return 0 if table(results, mutants, console, every_guard=GUARD in (options.only or ())) else 1
 
 
 def _place(mutant: Mutant) -> tuple[str, int]:

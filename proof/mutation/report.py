@@ -65,6 +65,9 @@ class Results:
         """Tried, and not killed: no share of the other 10 % and no explanation is for them."""
         return [one for one in mutants if one.operator == GUARD and self.state(one) not in ("", "killed")]
 
+    def untried_guards(self, mutants: Iterable[Mutant]) -> list[Mutant]:
+        return [one for one in mutants if one.operator == GUARD and not self.state(one)]
+
     def save(self, mutants: Sequence[Mutant]) -> None:
         scores = {name: _figures(self.score(of)) for name, of in _by(mutants, "package").items()}
         self._file.parent.mkdir(parents=True, exist_ok=True)
@@ -86,8 +89,9 @@ def _by(mutants: Iterable[Mutant], what: str) -> dict[str, list[Mutant]]:
     return found
 
 
-def table(results: Results, mutants: Sequence[Mutant], console: Console) -> bool:
-    """Prints it; whether anything was tried, every package that was has reached the score, and no guard survived."""
+def table(results: Results, mutants: Sequence[Mutant], console: Console, *, every_guard: bool = False) -> bool:
+    """Prints it; whether anything was tried, every package that was has reached the score, and no guard survived or,
+    if every one is asked for, was left untried."""
     shown = Table("module", *("tried", "killed", "explained", "survived", "score"))
     for column in shown.columns[1:]:
         column.justify = "right"
@@ -104,7 +108,12 @@ def table(results: Results, mutants: Sequence[Mutant], console: Console) -> bool
     unnoticed = results.unnoticed_guards(mutants)
     for guard in unnoticed:
         console.print(f"a guard that no test notices: {guard.id}  {guard.file}:{guard.first}", markup=False)
-    return enough and not unnoticed
+    untried = results.untried_guards(mutants)
+    if guards := sum(one.operator == GUARD for one in mutants):
+        console.print(f"guards that are written out: {guards - len(untried)} of {guards} tried")
+    for guard in untried if every_guard else ():
+        console.print(f"a guard that was not tried: {guard.id}  {guard.file}:{guard.first}", markup=False)
+    return enough and not unnoticed and not (every_guard and untried)
 
 
 def _cells(score: Score) -> Sequence[str]:

@@ -7,12 +7,13 @@ import logging
 import math
 import os
 import sys
+import tempfile
 import time
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
-from multiprocessing import Pool
+from multiprocessing import Pool, TimeoutError
 from pathlib import Path
 
 from rich.console import Console
@@ -30,6 +31,8 @@ _WARM_UP = 4
 _LONGEST_CHUNK = 600.0
 """After so many seconds a process that was to run one must have died."""
 _SEEDS = 5_000
+_TOLD = 3
+"""Failed seeds that are cut down; of the others, what and how to see it."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -75,12 +78,22 @@ def _be_quiet() -> None:
     warnings.simplefilter("ignore")
 
 
-def run_chunk(store: str, seeds: range) -> list[Outcome]:
+def _note(notes: Path, chunk: range) -> Path:
+    return notes / f"from {chunk.start}"
+
+
+def run_chunk(store: str, seeds: range, notes: Path | None = None) -> list[Outcome]:
+    """Whoever takes notes can tell which seed it was that never came to an end."""
     _be_quiet()
     # This process will end with them; to collect their garbage before would take longer than some of them.
     gc.disable()
+    outcomes = []
     with simulator(store) as one:
-        return [one.run(seed) for seed in seeds]
+        for seed in seeds:
+            if notes is not None:
+                _note(notes, seeds).write_text(str(seed))
+            outcomes.append(one.run(seed))
+    return outcomes
 
 
 def _outcomes(store: str, seeds: range, jobs: int) -> Iterator[Outcome]:
@@ -93,10 +106,15 @@ def _outcomes(store: str, seeds: range, jobs: int) -> Iterator[Outcome]:
     # What is found out here once, such as how statements are compiled, each of the processes knows from its beginning.
     run_chunk(store, seeds[:_WARM_UP])
     gc.enable()
-    with Pool(jobs, maxtasksperchild=1) as pool:
-        done = pool.imap(partial(run_chunk, store), chunks)
-        for _ in chunks:
-            yield from done.next(_LONGEST_CHUNK)
+    with Pool(jobs, maxtasksperchild=1) as pool, tempfile.TemporaryDirectory() as folder:
+        done = pool.imap(partial(run_chunk, store, notes=Path(folder)), chunks)
+        for chunk in chunks:
+            try:
+                yield from done.next(_LONGEST_CHUNK)
+            except TimeoutError:
+                seed = int(_note(Path(folder), chunk).read_text())
+                yield Outcome(seed, ["broke off: its process has died, or waits for ever"])
+                return
 
 
 def _run_many(store: str, seeds: range, jobs: int, figures: Path | None) -> int:
@@ -128,8 +146,14 @@ def _run_many(store: str, seeds: range, jobs: int, figures: Path | None) -> int:
     if figures:
         figures.write_text(json.dumps(result | {"by kind": dict(faults)}, indent=2) + "\n")
     console.print(_table(result, faults))
-    for outcome in failed[:3]:
-        _tell(store, outcome.seed, None, trace=False, shrinking=True)
+    for outcome in failed[:_TOLD]:
+        if any(violation.startswith("broke off") for violation in outcome.violations):
+            # Again and again it would take as long, or end this process too.
+            _name(console, store, outcome)
+        else:
+            _tell(store, outcome.seed, None, trace=False, shrinking=True)
+    for outcome in failed[_TOLD:]:
+        _name(console, store, outcome)
     return 1 if failed or fewest < LEAST_FAULTS else 0
 
 
@@ -141,15 +165,20 @@ def _crash_points(store: str, seeds: range) -> int:
         for seed in seeds:
             if not coverage.missing():
                 break
-            if violations := one.run(seed, coverage=coverage).violations:
-                console.print(f"seed {seed}: {violations[0]}", markup=False)
+            if (outcome := one.run(seed, coverage=coverage, tracing=True)).violations:
+                _print_faults(console, outcome)
+                # Where it kills depends on where those before it did.
+                so_far = f" --crash-points --first {seeds.start} --seeds {seed - seeds.start + 1}"
+                _name(console, store, outcome, so_far)
                 return 1
     missing = coverage.missing()
     for kill in missing:
         console.print(f"never killed {kill.phase} {kill.where}", markup=False)
-    for place, reason in excluded():
+    left_out = excluded()
+    for place, reason in left_out:
         console.print(f"left out: {place} ({reason})", markup=False)
     console.print(f"{coverage.tried} of {coverage.tried + len(missing)} crash points tried, 0 promises broken")
+    console.print(f"{len(left_out)} places left out, see above")
     return 1 if missing else 0
 
 
@@ -170,16 +199,32 @@ def _tell(store: str, seed: int, only: Sequence[int] | None, trace: bool, *, shr
         if outcome.violations and shrinking:
             only = shrink(one, outcome)
             outcome = one.run(seed, only=only, tracing=True)
-    steps = outcome.trace if trace else [step for step in outcome.trace if "✗" in step or "was killed" in step]
+    if trace:
+        _print_steps(console, outcome.trace)
+    else:
+        _print_faults(console, outcome)
+    if not outcome.violations:
+        console.print(f"seed {seed}: no promise was broken")
+        return 0
+    chosen = f" --only {' '.join(map(str, only))}" if only is not None else ""
+    _name(console, store, outcome, f" --seed {seed} --trace{chosen}")
+    return 1
+
+
+def _print_faults(console: Console, outcome: Outcome) -> None:
+    _print_steps(console, [step for step in outcome.trace if "✗" in step or "was killed" in step])
+
+
+def _print_steps(console: Console, steps: Sequence[str]) -> None:
     for step in steps:
         console.print(step, markup=False)
-    for violation in outcome.violations or ["no promise was broken"]:
-        console.print(f"seed {seed}: {violation}", markup=False)
-    if outcome.violations:
-        chosen = f" --only {' '.join(map(str, only))}" if only is not None else ""
-        chosen += f" --store {store}" if store != "sqlite" else ""
-        console.print(f"Again: python -m proof.simulator --seed {seed} --trace{chosen}", markup=False)
-    return 1 if outcome.violations else 0
+
+
+def _name(console: Console, store: str, failed: Outcome, how: str = "") -> None:
+    for violation in failed.violations:
+        console.print(f"seed {failed.seed}: {violation}", markup=False, highlight=False, soft_wrap=True)
+    how = (how or f" --seed {failed.seed} --trace") + (f" --store {store}" if store != "sqlite" else "")
+    console.print(f"Again: python -m proof.simulator{how}", markup=False, highlight=False, soft_wrap=True)
 
 
 if __name__ == "__main__":

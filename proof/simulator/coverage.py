@@ -38,8 +38,6 @@ UNREACHABLE = {
     ("inbox/records.py", "given_up = await"): "a kept message of another release; this world has one release",
     ("inbox/records.py", '"inbox_failures"'): "read by a person, about what has failed; nobody looks here",
     ("inbox/records.py", '"inbox_attempts"'): "read by a person, beside dead letters; nobody looks here",
-    ("subscriber/subscriber.py", "self._rest(hurry)"): "a pause; in this world nobody pauses",
-    ("subscriber/subscriber.py", "asyncio.wait({hurrying"): "a pause; in this world nobody pauses",
 }
 """By file and what the line says: awaits at which nobody in this world can stand, each with the reason."""
 NEVER_RUN = {

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import os
+import signal
 import tempfile
 from collections.abc import Container, Iterator
 from contextlib import ExitStack, contextmanager
@@ -21,7 +22,7 @@ from proof.simulator.rabbitmq import simulated_wires
 from proof.simulator.sqlite import SQLiteFile
 from proof.simulator.tills import TABLES as TILLS
 from proof.simulator.workload import TABLES as BOOKINGS
-from proof.simulator.world import Outcome, World
+from proof.simulator.world import Outcome, StoodStill, World
 
 TABLES = (*BOOKINGS, *TILLS)
 _PAUSE = 0.1
@@ -29,6 +30,10 @@ _FRESH_STARTS = 2
 _REBUILD_LEASE, _REBUILD_BATCH = 5.0, 4
 _SEEDS_TO_COLLECT = 300
 """Each leaves less than a megabyte behind."""
+
+
+LONGEST_SEED = 120.0
+"""Seconds of the processor, of which a seed needs one at most: then it goes round in circles."""
 
 
 class Simulator:
@@ -39,12 +44,31 @@ class Simulator:
     def run(
         self, seed: int, *, only: Container[int] | None = None, tracing: bool = False, coverage: Coverage | None = None
     ) -> Outcome:
+        world = World(seed, self._database, only=only, tracing=tracing, coverage=coverage)
         try:
-            return World(seed, self._database, only=only, tracing=tracing, coverage=coverage).run()
+            with processor_time(LONGEST_SEED):
+                return world.run()
         finally:
             self._seeds += 1
             if self._seeds % _SEEDS_TO_COLLECT == 0:
                 gc.collect()
+
+
+@contextmanager
+def processor_time(seconds: float) -> Iterator[None]:
+    """So many: how long they take is a matter of who else wants it."""
+
+    def over(*_: object) -> None:
+        raise StoodStill(f"no end within {seconds:g} seconds of the processor")
+
+    before = signal.signal(signal.SIGPROF, over)
+    # Again and again: the first may be lost in a finaliser.
+    signal.setitimer(signal.ITIMER_PROF, seconds, 1.0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 @contextmanager

@@ -40,6 +40,8 @@ H = TypeVar("H", Inbox, Executor)
 LETTERS, MANY_LETTERS = 6, 16
 """That the program hands to its bus."""
 _PACE, _CALM_PACE = 0.9, 0.2
+_TURN = 12.0
+"""Longest time until somebody pauses a group."""
 _OFTEN = 8
 _OUTBOXES = (DEFAULT_OUTBOX,)
 _KEPT = ConsumeOptions(lock_ttl=2.0, base_backoff=0.2, max_backoff=2.0, keep_message=True)
@@ -283,6 +285,20 @@ def without_thread(holder: H) -> H:
     """Leases are not renewed while a handler runs: there is one thread here. More of them are lost, then."""
     holder._keeper._needed = False
     return holder
+
+
+async def in_turns(subscriber: Subscriber, process: Process, stop: asyncio.Event, random: Random) -> None:
+    """As the runner does with a group that people pause and let go on: what runs may finish, unless all is to stop."""
+    while not stop.is_set():
+        pause = asyncio.Event()
+        running = process.spawn(subscriber.run(pause, stop))
+        try:
+            await process.clock.wait_for(stop.wait(), _TURN * random.random())
+        except TimeoutError:
+            pass
+        pause.set()
+        await running
+        await process.clock.sleep(_PACE * random.random())
 
 
 async def tidy(store: Store) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import traceback
 from collections import Counter
 from collections.abc import Container
 from dataclasses import dataclass, field
@@ -35,7 +36,7 @@ from proof.simulator.process import Process, adopt, current
 from proof.simulator.rabbitmq import RabbitPost
 from proof.simulator.tills import Desk, Tills
 from proof.simulator.time import LoopClock, VirtualLoop, pass_time
-from proof.simulator.visitors import Stranger, Visitor, also_handle, tidy, without_thread
+from proof.simulator.visitors import Stranger, Visitor, also_handle, in_turns, tidy, without_thread
 from proof.simulator.workload import Writer, handlers
 
 LEAST_FAULTS = 50
@@ -65,6 +66,10 @@ TILLS = Topology(
     (*TOPOLOGY.topics, "sim.till.events"),
     (*TOPOLOGY.subscriptions, Subscription("sim.till.events.view", "sim.till.events", ack_deadline=ACK_DEADLINE)),
 )
+
+
+class StoodStill(KeyboardInterrupt):
+    """That nobody on the way takes for a failure of his own, and that asyncio passes on at once."""
 
 
 @dataclass(slots=True)
@@ -171,6 +176,9 @@ class World:
         loop.set_exception_handler(lambda loop, context: None)
         try:
             loop.run_until_complete(self._run(outcome))
+        except (Exception, StoodStill) as error:
+            # With its seed, it can be looked at like any other failure.
+            outcome.violations.append("broke off: " + "".join(traceback.format_exception(error)).strip())
         finally:
             outcome.seconds, outcome.faults, outcome.drawn = loop.time(), self.fates.happened, self.fates.drawn
             outcome.trace = self.trace or []
@@ -371,7 +379,7 @@ class World:
                 line, inbox, registry, upcasters, group,
                 options=options, clock=process.clock, randomness=chance, road=desk,
             )  # fmt: skip
-            parts.append(subscriber.run(stop))
+            parts.append(subscriber.run(stop) if self.coverage is None else in_turns(subscriber, process, stop, chance))
         if self.tills is not None and desk is not None:
             parts += [desk.worker.run(stop), self.tills.ask(process.name.partition(".")[0], desk, stop)]
         scheduler = RetryScheduler(inbox, Bus(inbox, registry, upcasters))

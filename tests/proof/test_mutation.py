@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 from types import ModuleType
 
@@ -319,6 +320,24 @@ def test_it_passes_only_if_something_was_tried_and_enough_was_noticed_and_every_
     file.write_text(json.dumps({"mutants": {name: {"status": status} for name, status in tried.items()}}))
     results = Results(file, {key_of(mutants[-1]): "no matter"})
     assert table(results, mutants, Console(quiet=True)) == passes
+
+
+@pytest.mark.parametrize(
+    ("tried", "of_every_guard"), [({"a", "guard"}, False), ({"a", "guard", "other"}, True)], ids=["one of two", "both"]
+)
+def test_a_guard_that_was_not_tried_is_told_and_fails_who_asks_for_all(
+    tmp_path: Path, tried: set[str], of_every_guard: bool
+) -> None:
+    mutants = [mutant(id="a"), *(mutant(id=name, after=name, operator=GUARD) for name in ("guard", "other"))]
+    results = Results(tmp_path / "results.json", {})
+    for one in mutants:
+        if one.id in tried:
+            results.put(one, "killed", "a test")
+    told = StringIO()
+    assert table(results, mutants, Console(file=told))
+    assert table(results, mutants, Console(file=told), every_guard=True) == of_every_guard
+    assert f"{len(tried) - 1} of 2 tried" in told.getvalue()
+    assert ("a guard that was not tried: other" in told.getvalue()) != of_every_guard
 
 
 def test_each_explanation_is_about_a_mistake_that_can_be_made() -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,10 +26,13 @@ from postroad.relay.carrier import Carrier
 from postroad.retry import Backoff, Decision, decide
 from postroad.subscriber import handling as subscriber
 from postroad.subscriber.handling import Handling
-from proof.simulator import coverage
+from proof.simulator import __main__ as command
+from proof.simulator import coverage, runs
 from proof.simulator.faults import KINDS
 from proof.simulator.runs import Simulator, simulator
 from proof.simulator.shrink import shrink
+from proof.simulator.world import Outcome as RunOutcome
+from proof.simulator.world import World
 from tests.support.components import address
 
 ROOT = Path(__file__).parents[2]
@@ -48,9 +52,12 @@ def started(command: Sequence[str], *, first: Path | None = None, **variables: s
 
 @pytest.mark.timeout(900)
 def test_no_seed_breaks_a_promise(tmp_path: Path) -> None:
-    done = run("--seeds", SEEDS, "--json", tmp_path / "figures.json")
+    figures_file = tmp_path / "figures.json"
+    # Time is virtual here, so it may wait for whoever lives by the clock: the chaos runs beside it.
+    patiently = ["nice", "-n", "19", sys.executable, "-m", "proof.simulator"]
+    done = started([*patiently, "--seeds", str(SEEDS), "--json", str(figures_file)])
     assert done.returncode == 0, done.stdout
-    figures = json.loads((tmp_path / "figures.json").read_text())
+    figures = json.loads(figures_file.read_text())
     assert figures["seeds"] == SEEDS
     assert figures["fewest faults of a seed"] >= 50
     assert set(figures["by kind"]) == KINDS
@@ -90,6 +97,7 @@ def test_processes_are_killed_before_and_after_every_await_and_every_statement()
     assert done.returncode == 0, done.stdout
     told = re.search(r"^(\d+) of (\d+) crash points tried, 0 promises broken$", done.stdout, re.MULTILINE)
     assert told is not None, done.stdout
+    assert f"\n{len(coverage.excluded())} places left out, see above" in done.stdout
     tried, wanted = map(int, told.groups())
     assert tried == wanted >= 2 * (len(coverage.sites()) + len(coverage.statements())) >= 400
 
@@ -276,6 +284,58 @@ def test_a_failing_seed_is_cut_down_to_the_faults_that_matter(monkeypatch: pytes
     kept = shrink(one, failed)
     assert len(kept) < failed.drawn / 2
     assert one.run(failed.seed, only=kept).violations
+    for needed in kept:
+        assert not one.run(failed.seed, only=[fault for fault in kept if fault != needed]).violations
+
+
+def test_what_is_needed_only_because_of_another_goes_with_it() -> None:
+    def run(seed: int, only: Sequence[int]) -> RunOutcome:
+        fails = 1 in only and (2 not in only or 3 in only)
+        return RunOutcome(seed, ["lost"] if fails else [])
+
+    simulated: Any = SimpleNamespace(run=run)
+    assert shrink(simulated, RunOutcome(7, ["lost"], drawn=3)) == [1]
+
+
+# --- a failure of another kind has its seed, too --------------------------------------------------------
+
+
+def test_an_error_that_nobody_foresaw_is_told_with_its_seed(monkeypatch: pytest.MonkeyPatch, one: Simulator) -> None:
+    async def stumble(self: World) -> None:
+        raise LookupError("nobody foresaw this")
+
+    monkeypatch.setattr(World, "_storm", stumble)
+    outcome = one.run(3)
+    assert outcome.seed == 3
+    assert outcome.violations[0].startswith("broke off: Traceback")
+    assert outcome.violations[0].endswith("LookupError: nobody foresaw this")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_seed_that_goes_round_in_circles_is_stopped(monkeypatch: pytest.MonkeyPatch, one: Simulator) -> None:
+    def for_ever(self: Breaker, topic: str) -> bool:
+        while True:
+            pass
+
+    monkeypatch.setattr(runs, "LONGEST_SEED", 0.3)
+    monkeypatch.setattr(Breaker, "allows", for_ever)
+    assert "no end within 0.3 seconds" in one.run(3).violations[0]
+
+
+def test_a_seed_whose_process_died_is_named(monkeypatch: pytest.MonkeyPatch, quiet: None) -> None:
+    run_as_it_is, here = World.run, os.getpid()
+
+    def die_of_three(self: World) -> RunOutcome:
+        if self.seed == 3 and os.getpid() != here:
+            os._exit(1)
+        return run_as_it_is(self)
+
+    monkeypatch.setattr(World, "run", die_of_three)
+    monkeypatch.setattr(command, "_LONGEST_CHUNK", 3.0)
+    (*others, died) = command._outcomes("sqlite", range(4), jobs=2)
+    assert [outcome.seed for outcome in others] == [0, 1]
+    assert died.seed == 3
+    assert "process has died" in died.violations[0]
 
 
 PLANTED = """
@@ -290,16 +350,30 @@ Carrier._send = believe_every_send
 """
 
 
-def test_the_command_that_is_printed_for_a_failing_seed_repeats_it(tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text(PLANTED, encoding="utf-8")
-    many = [sys.executable, "-m", "proof.simulator", "--first", "4", "--seeds", "1", "--jobs", "1"]
-    failed = started(many, first=tmp_path)
+def failing_and_again(folder: Path, *arguments: str) -> tuple[str, str, subprocess.CompletedProcess[str]]:
+    """With a planted bug: what is printed, the command in it, and what that prints."""
+    (folder / "sitecustomize.py").write_text(PLANTED, encoding="utf-8")
+    failed = started([sys.executable, "-m", "proof.simulator", *arguments], first=folder)
     assert failed.returncode == 1, failed.stdout + failed.stderr
-    (violation,) = re.findall(r"^seed 4: lost: .*", failed.stdout, re.MULTILINE)[:1]
     (command,) = re.findall(r"^Again: (python -m proof\.simulator .*)", failed.stdout, re.MULTILINE)
-    assert "--only" in command
-    again = [sys.executable, *shlex.split(command)[1:]]
-    repeated = started(again, first=tmp_path)
+    return failed.stdout, command, started([sys.executable, *shlex.split(command)[1:]], first=folder)
+
+
+def test_the_command_that_is_printed_for_a_failing_seed_repeats_it(tmp_path: Path) -> None:
+    told, command, repeated = failing_and_again(tmp_path, "--first", "4", "--seeds", "1", "--jobs", "1")
+    (violation,) = re.findall(r"^seed 4: lost: .*", told, re.MULTILINE)[:1]
+    kept = command.partition("--only ")[2].split()
+    steps = re.findall(r"^ +\d+\.\d{3}  .*✗.*", told, re.MULTILINE)
+    assert steps
+    assert len(kept) < 10
     assert repeated.returncode == 1
     assert violation in repeated.stdout
-    assert started(again).returncode == 0
+    assert set(steps) <= set(repeated.stdout.splitlines())
+    assert started([sys.executable, *shlex.split(command)[1:]]).returncode == 0
+
+
+def test_a_promise_that_is_broken_at_a_crash_point_is_told_and_repeated_too(tmp_path: Path) -> None:
+    told, command, repeated = failing_and_again(tmp_path, "--crash-points", "--first", "3", "--seeds", "20")
+    assert "--crash-points --first 3" in command
+    assert re.search(r"^ +\d+\.\d{3}  .*was killed", told, re.MULTILINE)
+    assert repeated.stdout == told
