@@ -3,9 +3,11 @@ python := .venv/bin/python
 ARGS ?=
 # The tests' own files live in memory where there is plenty: a kill does not need a disk, and a disk is slow.
 memory := $(shell [ "$$(df -Pm /dev/shm 2>/dev/null | awk 'NR == 2 {print $$4}')" -gt 1000 ] 2>/dev/null && echo /dev/shm)
+# Many tests start processes, and without compiled files each of them would compile Postroad anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo marketplace marketplace-servers catalog catalog-servers genesis genesis-servers test check bench model simulate mutation chaos requirements protos services-up services-down clean
+.PHONY: help setup demo marketplace marketplace-servers catalog catalog-servers genesis genesis-servers test check bench model simulate mutation chaos requirements protos pictures services-up services-down clean
 
 help: ## this list
 	@awk -F ':.*## ' -v bold="$$([ -t 1 ] && tput bold 2>/dev/null)" -v plain="$$([ -t 1 ] && tput sgr0 2>/dev/null)" \
@@ -50,7 +52,7 @@ check: setup ## lint, format, types
 
 bench: setup ## throughput and latency
 	@scripts/services down
-	@POSTROAD_DURABLE=1 scripts/services up postgresql $(if $(filter-out --%,$(ARGS)),$(filter rabbitmq kafka,$(ARGS)),rabbitmq kafka) || true
+	@POSTROAD_DURABLE=1 scripts/services up postgresql $(if $(filter-out --%,$(ARGS)),$(filter rabbitmq kafka pubsub,$(ARGS)),rabbitmq kafka pubsub) || true
 	@$(python) -m bench $(ARGS); measured=$$?; scripts/services down; exit $$measured
 
 model: setup ## every state of the protocol within small bounds, and planted mistakes
@@ -70,6 +72,10 @@ requirements: setup ## which requirements the last tests proved
 
 protos: setup ## the Python code of the examples' .proto files
 	@scripts/protos
+
+pictures: setup ## the dashboard's screens for the guide, in docs/images/dashboard
+	@scripts/services up chromium
+	@$(python) scripts/pictures.py
 
 # A service that cannot be had is no reason to stop: its tests are skipped, and say why.
 services-up: ## the databases the tests need

@@ -60,11 +60,12 @@ class Flow:
     async def _picture(self) -> dict[str, Any]:
         shop = self._shop
         async with shop.road.store.reading() as connection:
+            # First: no order below is older than what an event here is shown to have changed.
+            events = (await connection.execute(_recent())).mappings().all()
             products = await catalog.all_products(connection, 24)
             orders = [dict(row) for row in await catalog.latest_orders(connection, 24)]
             buyers = sorted({order["buyer_id"] for order in orders})
             credits = [await catalog.credit_of(connection, buyer) for buyer in buyers]
-            events = (await connection.execute(_recent())).mappings().all()
         for order in orders:
             order["pay_before"] = order["create_time"] + shop.orders.payment_time
         return {

@@ -450,18 +450,18 @@ class Postroad:
             self.registry,
             self.upcasters,
             group,
-            options=self._options_of(group),
+            options=self.options_of(group),
             clock=self.clock,
             randomness=self.randomness,
             road=self,
             meter=self.meter,
         )
 
-    def _options_of(self, group: str) -> SubscriberOptions:
+    def options_of(self, group: str) -> SubscriberOptions:
         return self.group_options.get(group, self.subscriber_options)
 
     def _deadline_of(self, group: str) -> float:
-        return self._options_of(group).ack_deadline or self.broker.features.ack_deadline
+        return self.options_of(group).ack_deadline or self.broker.features.ack_deadline
 
     def _check_retention(self, outbox: float, inbox: float) -> None:
         # A message can come again for as long as the outbox or the broker keeps it; the inbox must still know it.

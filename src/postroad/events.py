@@ -141,12 +141,14 @@ def field_names(kind: Any) -> dict[str, str] | None:
     return None
 
 
-def is_pydantic(kind: type) -> bool:
+@cache
+def is_pydantic(kind: Any) -> bool:
     """Told by the class itself, because Pydantic need not be installed."""
     return any(base.__module__ == "pydantic.main" and base.__name__ == "BaseModel" for base in kind.__mro__)
 
 
-def is_protobuf(kind: type) -> bool:
+@cache
+def is_protobuf(kind: Any) -> bool:
     """Told by the class itself, because protobuf need not be installed."""
     return any(base.__module__ == "google.protobuf.message" and base.__name__ == "Message" for base in kind.__mro__)
 
@@ -173,7 +175,8 @@ def _key_fault(value: object) -> str:
 def check_class(cls: type) -> None:
     if not isinstance(cls, type):
         raise ConfigurationError(f"@event was put on {cls!r}. It belongs above a class.")
-    if issubclass(cls, msgspec.Struct | dict) or is_pydantic(cls) or is_protobuf(cls):
+    kind: Any = cls  # mypy takes no class for something that can be hashed
+    if issubclass(cls, msgspec.Struct | dict) or is_pydantic(kind) or is_protobuf(kind):
         return
     if "__dataclass_fields__" in cls.__dict__:
         return

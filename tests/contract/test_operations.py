@@ -404,8 +404,12 @@ async def test_status_goes_on_where_the_broker_cannot_count(office: Office, monk
     async def depth(_: str) -> None:
         raise UnsupportedByBroker("faraway", "depth")
 
+    async def estimate(_: str) -> None:
+        return None
+
     await road.broker.apply(road.topology)
     monkeypatch.setattr(road.broker, "depth", depth)
+    monkeypatch.setattr(road.broker, "estimate", estimate)
     found = await operations.status(road.store, road.outboxes, road.broker)
     assert (found.broker_trouble, found.groups[0].backlog, found.groups[0].dead_letters) == ("", None, 0)
 
@@ -419,10 +423,10 @@ async def test_status_tells_of_the_dead_letters_although_counting_takes_too_long
     async with road.running():
         await until_dead(road, 1)
 
-    async def depth(_: str) -> None:
+    async def estimate(_: str) -> None:
         raise TimeoutError  # as when the time for all is over
 
-    monkeypatch.setattr(road.broker, "depth", depth)
+    monkeypatch.setattr(road.broker, "estimate", estimate)
     found = await operations.status(road.store, road.outboxes, road.broker)
     assert "did not answer" in found.broker_trouble
     assert len(found.dead_letters) == 1

@@ -16,8 +16,9 @@ import pytest
 from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 
-from postroad.errors import ConfigurationError, NoTransaction, SchemaMissing, VersionConflict
+from postroad.errors import ConfigurationError, NoTransaction, SchemaMissing, StoreBusy, VersionConflict
 from postroad.testing.office import Office, Posted
+from tests.contract.test_outbox_transactions import SYNC_DRIVERS
 
 
 def connect(kind: str, url: str, *, autocommit: bool = False) -> object:
@@ -102,6 +103,34 @@ async def test_a_driver_connection_tells_a_version_conflict(office: Office, stor
     assert len(await office.rows()) == 1
 
 
+@pytest.mark.parametrize("store_kind", ["postgresql", "mariadb"])
+@pytest.mark.parametrize("through", ["driver", "sqlalchemy"])
+async def test_a_deadlock_between_two_connections_says_that_one_may_repeat(
+    office: Office, store_kind: str, store_url: str, through: str
+) -> None:
+    engine = create_engine(f"{SYNC_DRIVERS[store_kind]}:{store_url.partition(':')[2]}")
+    # Counters that are there already: to insert one, MariaDB may lock the gap in which the other's would be.
+    await office.post("a", "b")
+    meeting = threading.Barrier(2)
+
+    def transact(first: str, second: str, deadlocks: int = 0) -> int:
+        connecting = begun(store_kind, store_url) if through == "driver" else engine.begin()
+        try:
+            with connecting as connection:
+                office.outbox.add(connection, Posted(first))
+                if not deadlocks:
+                    meeting.wait(timeout=60)
+                office.outbox.add(connection, Posted(second))
+        except StoreBusy:
+            return transact(first, second, deadlocks + 1)
+        return deadlocks
+
+    met = await asyncio.gather(asyncio.to_thread(transact, "a", "b"), asyncio.to_thread(transact, "b", "a"))
+    engine.dispose()
+    assert sum(met) >= 1  # who repeats may be faster than whom it made room for, and meet it again
+    assert sorted(row.version for row in await office.rows()) == [1, 1, 2, 2, 3, 3]
+
+
 async def test_a_driver_connection_without_the_tables_says_which_command_helps(
     office: Office, store_kind: str, database_url: str
 ) -> None:
@@ -159,6 +188,28 @@ async def test_asyncpg_writes_in_its_transaction_only(office: Office, store_kind
     await office.carry()
     assert sorted(office.broker.versions("a")) == [1, 5]
     assert {message.deliver_at for message in office.broker.sent} == {added.message.deliver_at, None}
+
+
+@only_postgresql
+async def test_a_deadlock_between_asyncpg_connections_says_so_too(
+    office: Office, store_kind: str, store_url: str
+) -> None:
+    connections = [await asyncpg.connect(store_url) for _ in range(2)]
+    meeting = asyncio.Barrier(2)
+
+    async def transact(connection: asyncpg.Connection, first: str, second: str) -> None:
+        async with connection.transaction():
+            await office.outbox.add(connection, Posted(first))
+            await meeting.wait()
+            await office.outbox.add(connection, Posted(second))
+
+    errors = await asyncio.gather(
+        transact(connections[0], "a", "b"), transact(connections[1], "b", "a"), return_exceptions=True
+    )
+    for connection in connections:
+        await connection.close()
+    assert {type(error) for error in errors} == {type(None), StoreBusy}
+    assert [row.version for row in await office.rows()] == [1, 1]
 
 
 @only_postgresql

@@ -22,6 +22,9 @@ LISTS = pytest.mark.parametrize(
         ("outbox_unsent_many", "FAILED", "occurred_at"),
     ],
 )
+NEWEST = pytest.mark.parametrize(
+    ("statement", "state", "time"), [*LISTS.args[1], ("outbox_unsent_newest", "NEW", "occurred_at")]
+)
 
 
 async def put(office: Office, parcel: str, **columns: Any) -> None:
@@ -45,22 +48,23 @@ async def posted(office: Office, statement: str, state: str, time: str) -> dict[
     ids = await post(office, *"abcx")
     async with office.store.session() as session, session.begin():
         ids["d"] = office.outbox.add(session, Moved("d")).id
+    other = "NEW" if state != "NEW" else "RETRY"
     for parcel, day in zip("abcdx", (0, 1, 1, 2, 1), strict=True):
-        await put(office, parcel, state=state if parcel != "x" else "NEW", **{time: DAYS[day]})
+        await put(office, parcel, state=state if parcel != "x" else other, **{time: DAYS[day]})
     return ids
 
 
 def asked(state: str, **filters: Any) -> dict[str, Any]:
     values = dict.fromkeys(("event_type", "key", "aggregate_type", "aggregate_id", "text", "payload_text"), "")
     bounds = {"since": LONG_AGO, "at": LATEST, "before": LAST, "limit": 10}
-    return values | bounds | ({"state": state} if state == "FAILED" else {}) | filters
+    return values | bounds | ({"state": state} if state in ("NEW", "FAILED") else {}) | filters
 
 
 def newest_first(ids: dict[str, UUID]) -> list[str]:
     return ["d", *sorted("bc", key=lambda parcel: ids[parcel], reverse=True), "a"]
 
 
-@LISTS
+@NEWEST
 async def test_what_moved_last_is_listed_first(
     office: Office, statement: str, state: str, posted: dict[str, UUID]
 ) -> None:
@@ -69,7 +73,7 @@ async def test_what_moved_last_is_listed_first(
     assert await listed(office, statement, **asked(state, limit=2)) == expected[:2]
 
 
-@LISTS
+@NEWEST
 async def test_what_moved_before_a_time_can_be_left_out(
     office: Office, statement: str, state: str, posted: dict[str, UUID]
 ) -> None:
@@ -93,7 +97,7 @@ async def test_a_text_is_looked_for_in_type_aggregate_error_and_payload(
     assert await found('"parcel":"', in_payload=False) == []
 
 
-@LISTS
+@NEWEST
 async def test_a_page_goes_on_behind_the_last_one_of_the_page_before(
     office: Office, statement: str, state: str, posted: dict[str, UUID]
 ) -> None:
@@ -172,6 +176,41 @@ async def test_only_a_new_event_is_scheduled_and_only_before_its_time(office: Of
         "RETRY": (1, DAYS[2]),
         "FAILED": (1, DAYS[2]),
     }
+
+
+async def held(office: Office, most: int) -> dict[str, tuple[int, datetime | None]]:
+    rows = (await office.store.read("outbox_held_count", office.table, most=most)).rows
+    return {row.state: (row.events, office.store.time_out(row.oldest)) for row in rows}
+
+
+async def test_what_is_held_up_is_counted_whatever_else_waits_and_up_to_a_bound(office: Office) -> None:
+    await post(office, *"abcdef")
+    for parcel, state, day in (("a", "FAILED", 1), ("b", "FAILED", 0), ("c", "RETRY", 2), ("d", "SENT", 0)):
+        await put(office, parcel, state=state, occurred_at=DAYS[day])
+    assert await held(office, most=2) == {"RETRY": (1, DAYS[2]), "FAILED": (2, DAYS[0])}
+    assert {state: events for state, (events, _) in (await held(office, most=1)).items()} == {"RETRY": 1, "FAILED": 1}
+    await put(office, "c", deliver_at=DAYS[1])
+    assert (await held(office, most=2))["RETRY"] == (1, DAYS[1])
+
+
+async def test_the_oldest_that_waits_is_found_by_when_it_was_due(office: Office) -> None:
+    async def oldest(now: datetime = DAYS[2]) -> datetime | None:
+        (row,) = (await office.store.read("outbox_oldest", office.table, now=now, most=5)).rows
+        return office.store.time_out(row.oldest)
+
+    assert await oldest() is None
+    ids = await post(office, *"abcd")
+    first, second, third, last = sorted(ids, key=lambda parcel: ids[parcel])
+    for parcel, day in ((first, 0), (second, 1), (third, 2), (last, 2)):
+        await put(office, parcel, occurred_at=DAYS[day])
+    assert await oldest() == DAYS[0]
+    await put(office, first, state="SENT", published_at=DAYS[0])
+    assert await oldest() == DAYS[1]
+    await put(office, second, deliver_at=DAYS[2])
+    assert (await oldest(), await oldest(DAYS[1])) == (DAYS[2], DAYS[2])
+    for parcel in (second, third, last):
+        await put(office, parcel, deliver_at=DAYS[2])
+    assert await oldest(DAYS[1]) is None
 
 
 async def parked(office: Office, limit: int = 10) -> Sequence[tuple[str, int]]:

@@ -116,6 +116,37 @@ async def test_without_a_transaction_each_kind_tells_the_right_call(
     assert not await office.rows()
 
 
+@pytest.mark.parametrize("ending", ["after_commit", "after_rollback"])
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+async def test_a_hook_that_runs_when_the_transaction_has_ended_adds_nothing(
+    office: Office, engine: Engine, async_engine: AsyncEngine, ending: str, asynchronous: bool
+) -> None:
+    refused: list[str] = []
+
+    async def run(session: Session | AsyncSession, sync_session: Session) -> None:
+        def too_late(_: Session) -> None:
+            with pytest.raises(NoTransaction, match="or it has ended already") as error:
+                office.outbox.add(session, Posted("late"))
+            refused.append(str(error.value))
+
+        event.listen(sync_session, ending, too_late)
+        office.outbox.add(session, Posted("a"))
+        ended = session.commit() if ending == "after_commit" else session.rollback()
+        if ended is not None:
+            await ended
+
+    if asynchronous:
+        async with AsyncSession(async_engine) as session:
+            await session.execute(text("SELECT 1"))
+            await run(session, session.sync_session)
+    else:
+        with Session(engine) as session:
+            session.execute(text("SELECT 1"))
+            await run(session, session)
+    assert len(refused) == 1
+    assert [row.ordering_key for row in await office.rows()] == (["parcel/a"] if ending == "after_commit" else [])
+
+
 @pytest.mark.parametrize("level", ["engine", "option", "connection"])
 async def test_autocommit_is_refused(office: Office, engine: Engine, level: str) -> None:
     if level == "engine":

@@ -5,6 +5,7 @@ from sqlalchemy import Column, MetaData, String, Table, literal, select
 
 from postroad import operations
 from postroad.errors import OperationRefused
+from postroad.eventstore import EventStoreSource
 from postroad.projections import BrokerSource, OutboxSource
 from tests.support.projections import GROUP, NAME, Catalog, Listed, deleted, saved, viewed
 
@@ -55,6 +56,7 @@ async def test_the_source_is_the_declared_one_else_the_broker(videos: Catalog) -
     of = videos.videos
     assert isinstance(operations.projection_source(videos.road, of), BrokerSource)
     assert isinstance(operations.projection_source(videos.road, of, "outbox"), OutboxSource)
+    assert isinstance(operations.projection_source(videos.road, of, "events"), EventStoreSource)
     of.source = Listed([])
     assert operations.projection_source(videos.road, of) is of.source
     assert isinstance(operations.projection_source(videos.road, of, "broker"), BrokerSource)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import psycopg
 import pytest
 from sqlalchemy import text
 
@@ -18,6 +19,7 @@ NUMBERS = {
     " SELECT n FROM c) s",
 }
 MOST = 100
+CARRIED = 4_000
 NEW_ID = {
     "postgresql": "CAST(md5('{key}' || n) AS uuid)",
     "mysql": "UNHEX(MD5(CONCAT('{key}', n)))",
@@ -146,9 +148,40 @@ async def test_a_run_is_bounded_by_the_batch(office: Office) -> None:
     await office.run("DELETE FROM {delivery}")
 
 
+@pytest.mark.parametrize("store_kind", ["postgresql"])
+@pytest.mark.parametrize("keys", ["one key", "a key each"])
+async def test_a_held_snapshot_costs_a_look_two_buffers_at_most_for_each_event_that_was_sent_since(
+    office: Office, store_kind: str, store_url: str, keys: str
+) -> None:
+    """What was sent stays in the index of unsent rows until nobody can see it unsent any more."""
+    assert isinstance(office.store, PostgreSQL)
+    await backlog(office, "sent", 1, CARRIED)
+    if keys == "a key each":
+        await office.run("UPDATE {delivery} SET {ordering_key} = md5({delivery_version}::text)")
+    await office.store.looks.run("VACUUM", {})
+    short = await cost_of_a_look(office)
+    with psycopg.connect(store_url) as holder:
+        holder.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        holder.execute("SELECT count(*) FROM postroad_shard")
+        relay = office.relay(batch=1_000)
+        while len(office.broker.sent) < CARRIED:
+            assert await relay.run_once()
+        await backlog(office, "busy", 1, 20)
+        held = await cost_of_a_look(office)
+        # Once to find the shards, once to find their keys; and the index itself has grown.
+        assert short + 20 < held < short + 2.1 * CARRIED
+        assert holder.execute("SELECT count(*) FROM postroad_outbox WHERE state = 'NEW'").fetchone() == (CARRIED,)
+    await office.store.looks.run("VACUUM", {})
+    assert await cost_of_a_look(office) < 1.5 * short + 20
+    await office.run("DELETE FROM {delivery}")
+
+
 async def cost_of_a_scrape(office: Office) -> int:
     """Of all that metrics ask of the outbox."""
     counting = await cost(office, "outbox_unsent_count", now=office.store.clock.now(), most=MOST)
+    counting += await cost(office, "outbox_held_count", most=MOST)
+    if not office.table.append_only:
+        counting += await cost(office, "outbox_oldest", now=office.store.clock.now(), most=MOST)
     return counting + await cost(office, "outbox_sent_count", seconds=3_600.0, most=MOST)
 
 
@@ -161,6 +194,7 @@ async def test_metrics_cost_no_more_because_a_table_or_a_backlog_has_grown(
         office = Office(office.store, layout)
     await backlog(office, "waiting", 1, 150)
     await backlog(office, "sent", 1, 150, "SENT")
+    await backlog(office, "parked", 1, 3, "FAILED")
     short = await cost_of_a_scrape(office)
     await backlog(office, "waiting", 151, 8_000)
     await backlog(office, "sent", 151, 8_000, "SENT")

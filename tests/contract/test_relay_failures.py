@@ -2,12 +2,13 @@
 
 import asyncio
 import logging
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from postroad.brokers.base import Outcome
+from postroad.clock import SystemClock
 from postroad.errors import BrokerUnavailable
 from postroad.message import Message
 from postroad.relay.reader import DueReader
@@ -98,7 +99,8 @@ async def test_an_outage_burns_no_attempts_and_ends_with_one_probe(
         clock.shift(0.5)
     assert {(row.state, row.attempts) for row in await office.rows()} == {("NEW", 0)}
     assert relay.statistics.outages == 1
-    assert len([r for r in caplog.records if "does not take office.parcel.events: outage." in r.message]) == 1
+    told = "does not take office.parcel.events; it is tried again, and no attempts are counted: outage"
+    assert len([r for r in caplog.records if told in r.message]) == 1
     broker.down = False
     clock.shift(2.0)
     assert (await relay.run_once(), len(office.broker.sent)) == (1, 1)
@@ -196,6 +198,36 @@ async def test_back_off_follows_the_databases_clock(store_kind: str, tmp_path: P
                 tries.append(clock.monotonic())
             clock.shift(1)
         assert tries == [0, 5, 35, 155]
+
+
+class WrongClock(SystemClock):
+    def __init__(self, days: int) -> None:
+        self._off = timedelta(days=days)
+
+    def now(self) -> datetime:
+        return super().now() + self._off
+
+
+@pytest.mark.parametrize("store_kind", ["postgresql", "mariadb"])
+@pytest.mark.parametrize("days", [365, -365], ids=["ahead", "behind"])
+async def test_a_relay_whose_clock_is_a_year_off_waits_by_the_databases(
+    office: Office, store_url: str, store_kind: str, days: int
+) -> None:
+    clock = WrongClock(days)
+    mistaken = Office(open_store(store_url, clock=clock), clock=clock)
+    await office.post("a")
+    relay = mistaken.relay(FaultyBroker(mistaken.broker, refuse=refuse_a), backoff=PRESETS["table"])
+    for seconds in (5, 30):
+        assert await relay.run_once() == 1
+        # A minute more, so that it does not pass in a slow test.
+        await office.run("UPDATE {delivery} SET {next_attempt_at} = {next_attempt_at} + INTERVAL '60' SECOND")
+        assert seconds + 30 < await waits(office) <= seconds + 60
+        assert await relay.run_once() == 0
+        await office.run("UPDATE {delivery} SET {next_attempt_at} = {next_attempt_at} - INTERVAL '95' SECOND")
+        assert await waits(office) < 0
+    assert await relay.run_once() == 1
+    await relay.leases.release()
+    await mistaken.store.aclose()
 
 
 async def test_a_hot_key_does_not_starve_the_others(office: Office) -> None:

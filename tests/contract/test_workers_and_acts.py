@@ -3,7 +3,11 @@
 from datetime import timedelta
 from uuid import UUID
 
-from postroad.operations import acts
+import pytest
+
+from postroad.errors import OperationRefused
+from postroad.message import SHARDS
+from postroad.operations import acts, leases, release_leases
 from postroad.operations.audit import record
 from postroad.stores import Store
 from postroad.testing.office import Office
@@ -60,6 +64,41 @@ async def test_who_was_silent_for_too_long_is_forgotten(office: Office) -> None:
     await silent(office, "a", 11)
     await office.store.change("workers_forget", ttl=10 * MINUTE)
     assert [row.name for row in await office.query("SELECT name FROM {workers}")] == ["b"]
+
+
+async def test_the_shards_of_a_relay_that_is_gone_are_released(office: Office) -> None:
+    await office.post("a")
+    gone, heir = office.relay(), office.relay()
+    await gone.leases.keep()
+    (held,) = await leases(office.store)
+    assert (held.shards, held.gone) == (SHARDS, False)
+    with pytest.raises(OperationRefused, match=r"is alive\. Let it give them back: postroad drain"):
+        await release_leases(office.store, held.owner, actor="ann")
+    await silent(office, held.owner, 1)
+    assert [one.gone for one in await leases(office.store)] == [True]
+    assert await release_leases(office.store, held.owner, actor="ann", reason="its host burnt") == SHARDS
+    assert await heir.run_once() == 1
+    (act,) = await acts(office.store)
+    assert (act.action, act.subject, act.detail) == ("lease.release", held.owner, "its host burnt")
+
+
+async def test_what_is_released_is_taken_by_those_who_are_left_before_its_lease_would_end(office: Office) -> None:
+    gone, heir = office.relay(lease=MINUTE), office.relay(lease=MINUTE)
+    await gone.leases.keep()
+    (held,) = await leases(office.store)
+    await silent(office, held.owner, 0.5)
+    await heir.leases.keep()
+    assert heir.leases.epochs == {}
+    await release_leases(office.store, held.owner, actor="ann")
+    heir.leases.doubt()
+    await heir.leases.keep()
+    assert len(heir.leases.epochs) == SHARDS
+
+
+async def test_who_holds_no_shards_has_none_to_release(office: Office) -> None:
+    with pytest.raises(OperationRefused, match="'nobody:1' holds no shards"):
+        await release_leases(office.store, "nobody:1", actor="ann")
+    assert await acts(office.store) == []
 
 
 async def test_acts_are_told_from_the_last_to_the_first(store: Store) -> None:

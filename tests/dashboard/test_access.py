@@ -1,6 +1,7 @@
 """Who comes in, what each may do, and what no answer may hold."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -8,13 +9,19 @@ from uuid import UUID
 
 import httpx
 import pytest
+from sqlalchemy import text
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.routing import Mount
+from starlette.routing import Mount, Route
 
-from postroad import operations
+from postroad import consistency, operations
+from postroad.brokers.base import Subscription, Topology
+from postroad.cli import main
 from postroad.dashboard import Role, User, acts, dashboard_app
 from postroad.dashboard.access import CSRF, SESSION
+from postroad.errors import ConfigurationError
+from postroad.operations import results
+from tests.support.commands import leaves
 from tests.support.fair import Fair
 
 TOKEN = "a-token-of-some-length"
@@ -26,7 +33,8 @@ PAGES = (
 QUESTIONS = (
     "/api/status", "/api/samples", "/api/outbox", "/api/outbox/count", "/api/dead-letters", "/api/failures",
     "/api/groups/wrapping", "/api/workers", "/api/chains/c-1", "/api/aggregates/basket/a", "/api/scheduled",
-    "/api/audit", "/api/openapi.json", "/api/projections", "/api/commands", "/api/consistency", "/api/doctor",
+    "/api/audit", "/api/topology", "/api/openapi.json", "/api/projections", "/api/commands", "/api/consistency",
+    "/api/doctor",
 )  # fmt: skip
 
 
@@ -106,6 +114,20 @@ async def test_with_a_token_everybody_needs_it(shop: Fair) -> None:
         assert (await local.get("/api/audit", headers={"authorization": f"bearer {TOKEN}"})).status_code == 200
 
 
+async def test_no_route_is_open(shop: Fair) -> None:
+    """Found by walking them, so that a new one is tried without being named here."""
+    app = dashboard_app(shop.road, token=TOKEN)
+    routes = [route for route in app.routes if isinstance(route, Route) and route.path != "/login"]
+    assert {mount.path for mount in app.routes if isinstance(mount, Mount)} == {"/static"}
+    assert len(routes) > len(PAGES) / 2
+    async with visitor(app) as stranger:
+        for route in routes:
+            for method in route.methods or {"GET"}:
+                answer = await stranger.request(method, re.sub(r"{.*?}", "x", route.path))
+                turned_away = answer.headers.get("location") == "/login" or answer.status_code in (401, 403)
+                assert turned_away, (method, route.path, answer.status_code)
+
+
 async def test_a_login_is_remembered_by_a_cookie_that_does_not_hold_the_token(shop: Fair) -> None:
     app = dashboard_app(shop.road, token=TOKEN)
     async with visitor(app) as local:
@@ -145,6 +167,7 @@ ACTS = {
     "outbox.pause": ("otto", {"outbox": "postroad_outbox"}),
     "outbox.resume": ("otto", {"outbox": "postroad_outbox"}),
     "worker.drain": ("otto", {"worker": "nobody:1"}),
+    "lease.release": ("otto", {"owner": "nobody:1"}),
     "command.retry": ("otto", {"id": "{id}"}),
     "consistency.check": ("otto", {}),
     "doctor.examine": ("otto", {}),
@@ -152,6 +175,28 @@ ACTS = {
     "outbox.resend": ("ada", {"id": "{id}", "payload": "{}"}),
     "dlq.discard": ("ada", {"topic": "fair.basket.events", "ids": ["9"], "reason": "no"}),
 }
+
+
+COMMANDS = {
+    "outbox.retry": "outbox retry", "outbox.retry_matching": "outbox retry", "outbox.skip": "outbox skip",
+    "outbox.resend": "outbox resend", "outbox.run_now": "outbox run-now", "inbox.retry": "inbox retry",
+    "inbox.replay": "inbox replay", "dlq.retry": "dlq retry", "dlq.retry_matching": "dlq retry",
+    "dlq.discard": "dlq discard", "group.pause": "pause", "group.resume": "resume", "outbox.pause": "pause",
+    "outbox.resume": "resume", "worker.drain": "drain", "lease.release": "release", "command.retry": "command retry",
+    "consistency.check": "check", "doctor.examine": "doctor",
+}  # fmt: skip
+NARROWS = {"outbox.retry_matching": {"state"}, "dlq.retry_matching": set()}
+"""What a job may be narrowed by on the dashboard and not on the command line, which retries what is parked only."""
+
+
+def test_each_act_is_also_a_command() -> None:
+    known = {" ".join(path): command for path, command in leaves(main)}
+    assert set(COMMANDS) == set(acts.ACTS)
+    for name, command in COMMANDS.items():
+        assert command in known, name
+    for name, dashboard_only in NARROWS.items():
+        options = {option.lstrip("-") for one in known[COMMANDS[name]].params for option in one.opts}
+        assert set(acts.ACTS[name].takes.__struct_fields__) - options == dashboard_only
 
 
 def filled(given: dict[str, Any], id: UUID) -> dict[str, Any]:
@@ -329,6 +374,57 @@ async def test_the_document_describes_what_is_answered(shop: Fair) -> None:
     await closing(app)
 
 
+async def test_long_lists_are_paged_in_the_api_too(shop: Fair) -> None:
+    for _ in range(3):
+        await shop.sell("a", delay=3600)
+    await shop.sell(*["b"] * 60)
+    app = dashboard_app(shop.road)
+    async with visitor(app) as local:
+        first = (await local.get("/api/aggregates/basket/b")).json()
+        rest = (await local.get(f"/api/aggregates/basket/b?before={first[-1]['version']}")).json()
+        assert [one["version"] for one in (*first, *rest)] == list(range(60, 0, -1))
+        due = (await local.get("/api/scheduled")).json()
+        later = (await local.get("/api/scheduled", params={"after": f"{due[0]['deliver_at']}~{due[0]['id']}"})).json()
+        assert later == due[1:]
+        await operations.pause_group(shop.road.store, shop.road.groups, "wrapping", actor="ann")
+        await operations.resume_group(shop.road.store, "wrapping", actor="ann")
+        newest, oldest = (await local.get("/api/audit")).json()
+        assert (await local.get(f"/api/audit?before={newest['id']}")).json() == [oldest]
+    await closing(app)
+
+
+async def test_an_event_that_was_traced_leads_to_its_trace(shop: Fair) -> None:
+    traced, untraced = await shop.sell("a", "b")
+    async with shop.road.store.transaction() as connection:
+        told = """UPDATE postroad_outbox SET attributes = '{"trace_id": "4bf9/../x"}' WHERE event_id = :id"""
+        await connection.execute(text(told), {"id": str(traced)})
+    for trace_url, link in (("https://traces.example/{trace_id}", "https://traces.example/4bf9%2F..%2Fx"), ("", "")):
+        app = dashboard_app(shop.road, trace_url=trace_url)
+        async with visitor(app) as local:
+            assert (await local.get(f"/api/outbox/{traced}")).json()["trace"] == link
+            assert (f'href="{link}"' in (await local.get(f"/outbox/{traced}")).text) == bool(link)
+            assert "Its trace" not in (await local.get(f"/outbox/{untraced}")).text
+        await closing(app)
+    for wrong in ("javascript:alert('{trace_id}')", "https://traces.example/"):
+        with pytest.raises(ConfigurationError, match="Write the address of a trace"):
+            dashboard_app(shop.road, trace_url=wrong)
+
+
+async def test_the_api_tells_who_reads_what(shop: Fair) -> None:
+    await shop.road.broker.apply(
+        Topology(("fair.basket.events",), (Subscription("fair.basket.events.press", "fair.basket.events"),))
+    )
+    app = dashboard_app(shop.road)
+    async with visitor(app) as local:
+        found = (await local.get("/api/topology")).json()
+        assert found["service"] == "fair"
+        assert {"basket.sold", "basket.wrapped"} <= set(found["topics"]["fair.basket.events"])
+        readers = {one["group"]: one["here"] for one in found["readers"] if one["topic"] == "fair.basket.events"}
+        assert readers == {"handing-out": True, "press": False, "wrapping": True}
+        assert ("wrapping", "basket.sold") in [(one["group"], one["type"]) for one in found["reactions"]]
+    await closing(app)
+
+
 async def test_it_can_be_mounted_below_a_path(shop: Fair) -> None:
     ids = await shop.sell("a")
     await shop.park(ids)
@@ -343,6 +439,43 @@ async def test_it_can_be_mounted_below_a_path(shop: Fair) -> None:
         done = await local.post("/ops/do/outbox.retry", data=form)
         assert done.headers["location"].startswith(f"/ops/outbox/{ids[0]}")
     await closing(inner)
+
+
+async def test_what_was_found_is_shown_by_every_dashboard_and_who_asked_is_written_down(shop: Fair) -> None:
+    here, elsewhere = dashboard_app(shop.road), dashboard_app(shop.road)
+    async with visitor(here) as one, visitor(elsewhere) as other:
+        assert (await other.get("/api/consistency")).json() == {"checked": None, "compared": None}
+        assert (await other.get("/api/doctor")).json() is None
+        for act in ("consistency.check", "doctor.examine"):
+            job = (await one.post(f"/api/acts/{act}", json={"reason": "after the deploy"})).json()["job"]
+            await asyncio.gather(*here.state.desk.jobs._tasks)
+            assert (await one.get(f"/api/jobs/{job}")).json()["state"] == "finished"
+        me = operations.this_user()
+        found = (await other.get("/api/consistency")).json()
+        assert (found["checked"]["actor"], found["checked"]["report"]["findings"]) == (me, [])
+        assert (found["compared"]["actor"], found["compared"]["losses"]) == (me, [])
+        assert (await other.get("/api/doctor")).json()["actor"] == me
+        audited = [(one["actor"], one["action"], one["detail"]) for one in (await other.get("/api/audit")).json()]
+        assert audited == [(me, act, "after the deploy") for act in ("doctor.examine", "consistency.check")]
+    await closing(here)
+    await closing(elsewhere)
+
+
+async def test_a_consistency_page_says_what_was_not_looked_at(shop: Fair) -> None:
+    app = dashboard_app(shop.road)
+    async with visitor(app) as local:
+        await results.keep(shop.road.store, results.VERIFY, [], actor="otto")
+        page = (await local.get("/consistency")).text
+        assert "fit together was not looked at" in page
+        lost = [consistency.Loss("wrapping", "fair.basket.events", "basket.sold", 3, 1, [])] * consistency.MOST_KEPT
+        await results.keep(shop.road.store, results.VERIFY, lost, actor="otto")
+        assert "Only the first 100" in (await local.get("/consistency")).text
+        await results.keep(shop.road.store, results.VERIFY, [], actor="otto")
+        await results.keep(shop.road.store, results.CHECK, await consistency.check(shop.road), actor="cron")
+        page = (await local.get("/consistency")).text
+        assert "and each group got what was sent." in page
+        assert "by cron" in page
+    await closing(app)
 
 
 async def test_a_broker_that_is_out_hides_nothing_else(shop: Fair, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ import random
 import re
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote, urlencode
 from uuid import UUID
 
 import pytest
@@ -11,9 +12,11 @@ from playwright.sync_api import Page, expect
 from sqlalchemy import text
 from starlette.requests import Request
 
-from postroad import operations
+from postroad import consistency, operations
 from postroad.dashboard import Role, User
+from postroad.operations import doctor, results
 from postroad.presence import Presence
+from postroad.relay.leases import ShardLeases
 from tests.support.fair import Fair
 
 Serve = Callable[..., str]
@@ -254,6 +257,8 @@ def test_groups_workers_aggregates_and_topology_are_shown(fair: Fair, serve: Ser
     fair.run(during())
     assert "256" in seen[0]
     assert "alive" in seen[0]
+    assert "sending" in seen[0]
+    assert "no relay" not in seen[0]
 
 
 def test_a_group_and_an_outbox_are_paused_and_resumed(fair: Fair, serve: Serve, page: Page) -> None:
@@ -272,7 +277,7 @@ def test_a_group_and_an_outbox_are_paused_and_resumed(fair: Fair, serve: Serve, 
     act(page, "Pause", "flood")
     expect(page.locator(".state.paused")).to_have_count(1)
     act(page, "Resume")
-    expect(page.locator(".state.sending")).to_have_count(1)
+    expect(page.locator(".state.no-relay")).to_have_count(1)
     assert [action for action, _ in acts(fair)] == ["outbox.resume", "outbox.pause", "group.resume", "group.pause"]
 
 
@@ -284,6 +289,23 @@ def test_a_worker_is_drained(fair: Fair, serve: Serve, page: Page) -> None:
     expect(page.get_by_role("status")).to_contain_text("takes no more")
     expect(page.locator(".state.draining")).to_have_count(1)
     assert acts(fair) == [("worker.drain", "deploy")]
+
+
+def test_the_shards_of_a_relay_that_is_gone_are_released(fair: Fair, serve: Serve, page: Page) -> None:
+    road = fair.road
+    gone = ShardLeases(
+        road.store, road.outboxes[0], name="old:1", ttl=600, clock=road.clock, randomness=road.randomness
+    )
+    fair.run(gone.keep())
+    page.goto(f"{serve()}/workers")
+    expect(page.locator("tr", has_text="256")).to_contain_text("old:1")
+    expect(page.locator("summary", has_text="Release")).to_have_count(0)
+    fair.run(change(fair, "UPDATE postroad_worker SET seen_at = '2026-01-01T00:00:00.000000Z'"))
+    page.reload()
+    act(page, "Release", "its host burnt")
+    expect(page.get_by_role("status")).to_have_text("256 shards of old:1 can be taken by others")
+    expect(page.locator("tr", has_text="256")).to_contain_text("nobody")
+    assert acts(fair) == [("lease.release", "its host burnt")]
 
 
 def test_commands_are_listed_shown_and_tried_again(fair: Fair, serve: Serve, page: Page) -> None:
@@ -433,8 +455,18 @@ def test_hostile_texts_stay_texts_everywhere(fair: Fair, serve: Serve, page: Pag
             fair, "UPDATE postroad_command_box SET status = 'FAILED', error_message = '<script>alert(4)</script>'"
         )
 
+    async def found() -> None:
+        store, now = fair.road.store, fair.road.clock.now()
+        strange = consistency.Finding("version_gap", HOSTILE, 1, [HOSTILE])
+        await results.keep(store, results.CHECK, consistency.Report(now, now, 1, 1, [strange]), actor=HOSTILE)
+        lost = consistency.Loss(HOSTILE, HOSTILE, HOSTILE, 2, 1, [id])
+        await results.keep(store, results.VERIFY, [lost], actor=HOSTILE)
+        finding = doctor.Finding(HOSTILE, HOSTILE, doctor.Level.FAULT, HOSTILE, HOSTILE, HOSTILE)
+        await results.keep(store, results.DOCTOR, doctor.Report(HOSTILE, HOSTILE, [finding]), actor=HOSTILE)
+
     id = fair.run(poisoned())
     fair.run(audited())
+    fair.run(found())
     fair.run(paused())
     (command,) = fair.run(operations.command_page(fair.road.store))
     base = serve()
@@ -442,6 +474,8 @@ def test_hostile_texts_stay_texts_everywhere(fair: Fair, serve: Serve, page: Pag
     paths = [
         "", "/outbox", f"/outbox/{id}", f"/outbox/{id}/edit", "/failures", "/dead", f"/dead/{dead.topic}/{dead.id}",
         "/groups", "/groups/wrapping", "/workers", "/topology", "/audit", "/commands", f"/commands/{command.id}",
+        "/consistency", "/doctor", "/projections", "/scheduled", f"/chain?{urlencode({'id': HOSTILE})}",
+        f"/aggregates/{quote(HOSTILE, safe='')}/{quote(HOSTILE[:200], safe='')}",
     ]  # fmt: skip
     for path in paths:
         page.goto(f"{base}{path}")

@@ -14,12 +14,13 @@ import pytest
 from postroad.dashboard.drawing import INDENT, MOST_DRAWN, tree
 from postroad.dashboard.jobs import Jobs
 from postroad.dashboard.mask import Mask
-from postroad.dashboard.view import age, ago, pretty
+from postroad.dashboard.view import MENU, age, ago, pretty
 from postroad.dashboard.watch import Watch
 from postroad.errors import OperationRefused, StoreUnavailable
 from postroad.operations import Step
 from postroad.operations.failures import fingerprint
 from tests.support.commands import Shell
+from tests.support.components import ROOT
 from tests.support.fair import Fair
 
 BEGAN = datetime(2026, 11, 17, 3, tzinfo=UTC)
@@ -37,6 +38,14 @@ BEGAN = datetime(2026, 11, 17, 3, tzinfo=UTC)
 )  # fmt: skip
 def test_a_mask_hides_what_its_rules_name(rule: str, payload: Any, shown: Any) -> None:
     assert Mask([rule])(payload) == shown
+
+
+def test_every_screen_of_the_menu_has_its_picture_in_the_guide() -> None:
+    guide = (ROOT / "docs/dashboard.md").read_text(encoding="utf-8")
+    for path, title, _ in MENU:
+        assert f"images/dashboard/{path.strip('/') or 'overview'}-" in guide, title
+    for picture in (ROOT / "docs/images/dashboard").iterdir():
+        assert f"images/dashboard/{picture.name}" in guide
 
 
 def test_bytes_are_shown_only_where_nothing_is_masked() -> None:

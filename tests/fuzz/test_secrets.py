@@ -4,7 +4,11 @@ import asyncio
 import io
 import json
 import logging
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -25,6 +29,7 @@ from postroad.clock import SystemClock
 from postroad.errors import ConfigurationError
 from postroad.redact import redact, redact_values
 from postroad.stores import open_store
+from postroad.testing.faulty_broker import FaultyBroker
 from tests.fuzz.conftest import bounded
 from tests.fuzz.test_command_line import COMMANDS, RUNS_ON
 
@@ -169,10 +174,19 @@ def test_no_command_tells_the_password_of_a_url(canary: str, broker: str, path: 
 
 @pytest.fixture(scope="module")
 def bank(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """A site with a parked event, a dead letter and a failed record, all of them full of canaries."""
+    """A site with a parked event, a dead letter and a failed record, all of them full of canaries. What was logged
+    meanwhile, to the last detail, is there as well."""
     folder = tmp_path_factory.mktemp("bank")
     places = {"DATABASE_URL": f"sqlite:///{folder / 'bank.db'}", "BROKER_URL": f"embedded:{folder / 'broker.db'}"}
-    return places | asyncio.run(fill(places))
+    root, stream = logging.getLogger(), io.StringIO()
+    handlers, level = root.handlers[:], root.level
+    logs.configure("debug", "json", stream)
+    try:
+        ids = asyncio.run(fill(places))
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+    return places | ids | {"LOG": stream.getvalue()}
 
 
 async def fill(places: dict[str, str]) -> dict[str, str]:
@@ -189,19 +203,35 @@ async def fill(places: dict[str, str]) -> dict[str, str]:
     headers = {"authorization": f"Bearer {CANARIES[0]}", "x-api-key": CANARIES[1], "session-token": CANARIES[3]}
     details = dict(zip(NAMES, CANARIES * 3, strict=False))
     nested = {"login": [details], "raw": json.dumps({"password": CANARIES[0]}), "url": f"amqp://u:{CANARIES[0]}@mq/"}
+    vars(road)["broker"] = FaultyBroker(road.broker)
     async with road:
         await road.migrate()
         async with road.running(), road.session() as session:
             async with session.begin():
                 added = road.add(session, Opened("a", {**details, **nested}), headers=headers)
             await road.drain()
-    return {"ID": str(added.id)}
+            vars(road)["broker"].refuse = lambda message: (
+                f"not with password={CANARIES[0]} at amqp://u:{CANARIES[0]}@mq/"
+            )
+            async with session.begin():
+                parked = road.add(session, Opened("b", {**details, **nested}), headers=headers)
+            await road.drain()
+    return {"ID": str(added.id), "PARKED": str(parked.id)}
 
 
+def test_no_log_tells_a_secret_of_a_payload_or_of_an_error(bank: dict[str, str]) -> None:
+    assert "login refused" in bank["LOG"]
+    assert bank["PARKED"] in bank["LOG"]
+    assert MARK not in bank["LOG"]
+
+
+@pytest.mark.parametrize("event", ["ID", "PARKED"])
 @pytest.mark.parametrize("json_too", [False, True], ids=["text", "json"])
 @pytest.mark.parametrize("path", [path for path in COMMANDS if path[-1] not in RUNS_ON], ids=" ".join)
-def test_no_command_tells_a_secret_of_a_payload(bank: dict[str, str], path: tuple[str, ...], json_too: bool) -> None:
-    words = WORDS | {"id": bank["ID"], "ids": bank["ID"]}
+def test_no_command_tells_a_secret_of_a_payload(
+    bank: dict[str, str], path: tuple[str, ...], json_too: bool, event: str
+) -> None:
+    words = WORDS | {"id": bank[event], "ids": bank[event]}
     required = [
         words.get(p.name or "", "x")
         for p in COMMANDS[path].params
@@ -220,6 +250,53 @@ def test_the_payload_is_there_to_be_shown(bank: dict[str, str]) -> None:
     assert '"password":"***"' in done.output
     done = CliRunner().invoke(main, ["outbox", "show", bank["ID"], "--json"], env={"POSTROAD_APP": None, **bank})
     assert json.loads(done.output)["attributes"]["headers"]["x-api-key"] == "***"
+
+
+@pytest.mark.parametrize("json_too", [False, True], ids=["text", "json"])
+def test_who_follows_the_outbox_is_told_no_secret(tmp_path: Path, json_too: bool) -> None:
+    places = {"DATABASE_URL": f"sqlite:///{tmp_path / 'bank.db'}", "BROKER_URL": f"embedded:{tmp_path / 'broker.db'}"}
+    asyncio.run(migrated(places))
+    script = [sys.executable, "-c", "from postroad.cli import main; main()"]
+    following = subprocess.Popen(
+        [*script, "tail", "--count", "1", *["--json"] * json_too],
+        env=os.environ | places | {"POSTROAD_APP": ""}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    with following:
+        asyncio.run(written(places, following))
+        output, errors = following.communicate(timeout=30)
+    assert following.returncode == 0, errors
+    assert "account.opened" in output
+    assert MARK not in output + errors
+
+
+async def migrated(places: dict[str, str]) -> None:
+    async with Postroad("bank", places["DATABASE_URL"], places["BROKER_URL"]) as road:
+        await road.migrate()
+
+
+async def written(places: dict[str, str], following: "subprocess.Popen[str]") -> None:
+    async with Postroad("bank", places["DATABASE_URL"], places["BROKER_URL"]) as road:
+        assert following.stderr is not None
+        await asyncio.to_thread(following.stderr.readline)  # from now on it follows
+        async with road.session() as session, session.begin():
+            road.add(session, Opened("a", {"password": CANARIES[0]}), headers={"x-api-key": CANARIES[1]})
+
+
+@pytest.mark.parametrize("damage", ["*", "&", "!", "%", "@", "`", "{", "[", "'", '"', "|", "- ", ": "])
+def test_no_command_tells_the_password_of_a_damaged_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    (tmp_path / "config.yaml").write_text(f"source: bank\nrabbitmq:\n  password: {damage}{CANARIES[0]}\n  port: [\n")
+    (tmp_path / "damaged_bank.py").write_text(
+        "from postroad import Postroad\nroad = Postroad.from_settings('config.yaml')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    for extra in ([], ["--json"]):
+        done = CliRunner().invoke(main, ["--debug", "status", *extra], env={"POSTROAD_APP": "damaged_bank:road"})
+        assert done.exit_code != 0
+        assert "config.yaml" in done.output
+        assert MARK not in done.output
 
 
 secrets = st.text(min_size=1, max_size=12).map(lambda rest: f"{MARK}{rest}{MARK}")

@@ -8,16 +8,18 @@ from pathlib import Path
 import pytest
 
 from postroad import Canary, Postroad, RelayOptions
+from postroad.cli.running import Plan, canary_of
 from postroad.errors import ConfigurationError, InvalidName
 from postroad.operations import Tail, dead_page, topics_of
 from postroad.stores.tables import OutboxTable
 from postroad.telemetry.canary import TYPE, CanaryWriter
 from postroad.telemetry.telemetry import Telemetry
-from postroad.testing import VirtualClock
+from postroad.testing import FaultyBroker, VirtualClock
 from tests.support.outbox import until
-from tests.support.telemetry import TOPIC, Weighed, count_sql, eventually, fresh, run_sql, weigh
+from tests.support.telemetry import LABELS, TOPIC, Weighed, count_sql, eventually, fresh, run_sql, weigh
 
 OUTBOX = "SELECT COUNT(*) FROM postroad_outbox WHERE event_type = 'postroad.canary'"
+SOON = "2126-01-01 00:00:00"
 OFTEN = Canary((TOPIC,), every=0.05)
 
 
@@ -74,8 +76,8 @@ async def test_a_canary_reaches_every_group_and_no_handler_record_or_count(datab
     await went_the_whole_way(database_url, f"embedded:{tmp_path}/broker.db")
 
 
-async def test_a_canary_crosses_rabbitmq(sqlite_url: str, rabbitmq_url: str) -> None:
-    await went_the_whole_way(sqlite_url, rabbitmq_url)
+async def test_a_canary_crosses_every_broker(sqlite_url: str, observed_broker_url: str) -> None:
+    await went_the_whole_way(sqlite_url, observed_broker_url)
 
 
 async def test_another_services_canaries_are_told_by_their_source_and_not_buried(tmp_path: Path) -> None:
@@ -108,6 +110,75 @@ async def test_a_relay_that_stopped_is_seen_within_a_minute(tmp_path: Path) -> N
         assert ((await fresh(telemetry))("canary_age_seconds") or 0) > 60
         runner.subscribers[0]._handling.canaries[TOPIC, "post"] = clock.now() - timedelta(seconds=5)
         assert (await fresh(telemetry))("canary_age_seconds", source="post") == 5
+
+
+async def test_without_topics_it_flies_where_this_service_writes_and_somebody_reads(quiet: Postroad) -> None:
+    writer = CanaryWriter(quiet, Canary(every=0.001))
+    await quiet.broker.apply(quiet.topology)
+    await writer.run_once()
+    assert await count_sql(quiet, OUTBOX) == 0  # nothing has been sent yet
+    await weigh(quiet, Weighed("7"))
+    await run_sql(quiet, f"UPDATE postroad_outbox SET state = 'SENT', published_at = '{SOON}', topic = '{LABELS}'")
+    await writer.run_once()
+    assert await count_sql(quiet, OUTBOX) == 0  # nobody reads it
+    await run_sql(quiet, f"UPDATE postroad_outbox SET topic = '{TOPIC}'")
+    await writer.run_once()
+    assert await count_sql(quiet, f"{OUTBOX} AND aggregate_id = '{TOPIC}'") == 1
+    await run_sql(quiet, "DELETE FROM postroad_outbox WHERE event_type <> 'postroad.canary'")
+    await run_sql(quiet, f"UPDATE postroad_outbox SET state = 'SENT', published_at = '{SOON}', topic = 'x'")
+    await asyncio.sleep(0.002)
+    await writer.run_once()
+    assert await count_sql(quiet, OUTBOX) == 2  # for however long nothing else is written
+
+
+async def test_a_broker_in_trouble_does_not_keep_a_canary_from_its_outbox(quiet: Postroad) -> None:
+    broker = FaultyBroker(quiet.broker)
+    quiet.broker = broker  # type: ignore[misc]
+    await quiet.broker.apply(quiet.topology)
+    writer = CanaryWriter(quiet, Canary(every=0.001))
+    await weigh(quiet, Weighed("7"))
+    await run_sql(quiet, f"UPDATE postroad_outbox SET state = 'SENT', published_at = '{SOON}'")
+    broker.down = True
+    await writer.run_once()
+    assert await count_sql(quiet, OUTBOX) == 0
+    broker.down = False
+    await writer.run_once()
+    assert await count_sql(quiet, OUTBOX) == 1
+
+
+async def test_a_receiver_that_receives_nothing_any_more_is_seen(tmp_path: Path) -> None:
+    """Its process lives, beats and tells of itself as ever; only canaries do not come any more."""
+    road, _ = made("post", f"sqlite:///{tmp_path}/post.db", f"embedded:{tmp_path}/broker.db", None, "scales")
+    road.canary = Canary(every=0.05)
+    telemetry = Telemetry(road)
+    async with road:
+        await road.migrate()
+        runner = road.runner()
+        async with runner.started():
+            await weigh(road, Weighed("7"))
+            (subscriber,) = runner.subscribers
+            await eventually(telemetry, lambda told: told("canary_age_seconds", topic=TOPIC) is not None)
+            hung = asyncio.Event()
+            for receiver in subscriber._receivers:
+                receiver.receive = hung.wait  # type: ignore[method-assign]
+            await eventually(telemetry, lambda told: (told("canary_age_seconds") or 0) > 1)
+            told = await fresh(telemetry)
+            assert told("workers_alive", group="scales") == 1
+
+
+async def test_a_canary_that_never_came_after_a_restart_is_missed(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    url, broker = f"sqlite:///{tmp_path}/post.db", f"embedded:{tmp_path}/broker.db"
+    road = Postroad("post", url, broker, canary=Canary(), clock=clock)
+    road.on(Weighed, group="scales")(lambda event: None)
+    telemetry = Telemetry(road)
+    async with road:
+        await road.migrate()
+        road.runners.add(road.runner(relay=False))
+        clock.shift(31)
+        assert (await fresh(telemetry))("canary_age_seconds") is None
+        await CanaryWriter(road, Canary((TOPIC,))).run_once()
+        assert (await fresh(telemetry))("canary_age_seconds", topic=TOPIC, group="scales", source="post") == 31
 
 
 async def test_one_that_has_not_left_is_not_followed_by_another(quiet: Postroad) -> None:
@@ -170,9 +241,26 @@ async def test_a_process_without_a_relay_writes_none(quiet: Postroad) -> None:
     assert await count_sql(quiet, OUTBOX) == 0
 
 
+@pytest.mark.parametrize(
+    ("declared", "given", "http", "flies"),
+    [
+        (None, None, None, None),
+        (None, None, "9464", None),
+        (None, 3, None, Canary(every=3)),
+        (None, 0, "9464", None),
+        (OFTEN, None, "9464", OFTEN),
+        (OFTEN, 3, None, Canary((TOPIC,), every=3)),
+        (OFTEN, 0, None, None),
+    ],
+)
+def test_the_command_line_decides_unless_it_says_nothing(
+    declared: Canary | None, given: int | None, http: str | None, flies: Canary | None
+) -> None:
+    plan = Plan(http=http, canary=None if given is None else timedelta(seconds=given))
+    assert canary_of(declared, plan) == flies
+
+
 def test_what_cannot_be_watched_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="takes the topics to watch"):
-        Canary(())
     with pytest.raises(ConfigurationError, match="takes the topics to watch"):
         Canary("shop.order.events")  # type: ignore[arg-type]
     with pytest.raises(InvalidName):

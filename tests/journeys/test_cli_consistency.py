@@ -2,12 +2,15 @@
 
 import asyncio
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from postroad.cli import main
+from postroad.operations import this_user
 from tests.support.genesis import StartSession, change, genesis
 
 
@@ -59,6 +62,27 @@ def test_programs_are_told_the_same(app: str) -> None:
     done = json.loads(told("repair", app, "--json", "--apply")[1])
     assert (done["applied"], done["rows"], done["repairs"][0]["ids"]) == (True, 1, finding["ids"])
     assert json.loads(told("repair", app, "--json", "--apply")[1])["rows"] == 0
+
+
+def test_what_was_found_last_is_told_again_without_looking(app: str, tmp_path: Path) -> None:
+    assert told("check", app, "--last") == (1, "error: There is no last check yet. Run: postroad check\n")
+    assert told("check", app)[0] == 1
+    assert told("repair", app, "--apply")[0] == 0
+    code, output = told("check", "--last", "--database-url", f"sqlite:///{tmp_path}/kept.db")
+    assert (code, f"by {this_user()}" in output, "1 domain events without" in output) == (1, True, True)
+    assert told("verify", app)[0] == 0
+    found = json.loads(told("verify", app, "--last", "--json")[1])
+    assert (found["losses"], found["actor"], "at" in found) == ([], this_user(), True)
+    assert told("verify", app, "--last", "--resend")[0] == 2
+
+
+def test_a_check_that_cannot_be_kept_is_told_all_the_same(app: str, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "kept.db")) as database:
+        database.execute("DROP TABLE postroad_result")
+    code, output = told("check", app)
+    assert code == 1
+    assert "The dashboard will not show this: " in output
+    assert "1 domain events without an outbox row" in output
 
 
 def test_without_the_application_its_rules_are_unknown(app: str, tmp_path: Path) -> None:

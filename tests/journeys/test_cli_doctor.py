@@ -18,6 +18,7 @@ def test_what_the_doctor_recommends_leads_to_health(tmp_path: Path) -> None:
     assert "2 faults" in sick
     assert "  postroad db migrate --app shop:road\n" in sick
     assert "  postroad run --app shop:road\n" in sick
+    assert "postroad db migrate" in shell("doctor shop:road --last", expect=1)
     assert not (tmp_path / "shop.db").exists()
     shell("db migrate --app shop:road")
     with shell.running("run --app shop:road") as running:
@@ -25,6 +26,7 @@ def test_what_the_doctor_recommends_leads_to_health(tmp_path: Path) -> None:
         well = shell("doctor shop:road")
         assert "0 faults, 0 warnings" in well
         assert " fault " not in well
+        assert shell("doctor shop:road --last").split("\n", 1)[1] == well
         shell("publish shop:road order.placed", '{"order_id": "o-1", "cents": 13}')
         running.until("dead")
         assert "postroad dlq list --topic shop.order.events --app shop:road" in shell("doctor shop:road")

@@ -53,6 +53,7 @@ def silent_port() -> Iterator[int]:
         yield int(listener.getsockname()[1])
 
 
+@on_either
 @pytest.mark.parametrize("command", ["run", "relay", "worker"])
 def test_point_5_without_tables_the_exact_command_is_told(shell: Shell, command: str) -> None:
     (shell.folder / "shop.db").touch()
@@ -61,6 +62,12 @@ def test_point_5_without_tables_the_exact_command_is_told(shell: Shell, command:
     assert len(told.splitlines()) < 10
     assert "started" not in told
     assert "Traceback" not in told
+
+
+def test_point_5_who_publishes_without_tables_is_told_the_command_too(shell: Shell) -> None:
+    (shell.folder / "shop.db").touch()
+    told = shell("publish shop:road order.placed", '{"order_id": "7", "cents": 13}', expect=1)
+    assert "Run: postroad db migrate shop:road" in told
 
 
 def test_point_5_looking_does_not_create_the_database(shell: Shell) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import msgspec
@@ -69,6 +70,24 @@ async def write(road: Postroad, chapters: str, steps: int, *, first: int = 0) ->
         async with road.session() as session, session.begin():
             for chapter in chapters:
                 road.add(session, ChapterWritten(chapter, step))
+
+
+async def test_a_delayed_event_waits_for_its_time_and_nothing_waits_for_it(road: Postroad) -> None:
+    """Kafka keeps nothing back, so the outbox does."""
+    handled: list[tuple[int, datetime]] = []
+
+    @road.on(ChapterWritten, group=f"g{uuid4().hex[:8]}")
+    async def record(written: ChapterWritten) -> None:
+        handled.append((written.step, datetime.now(UTC)))
+
+    async with road.running():
+        async with road.session() as session, session.begin():
+            due = datetime.now(UTC) + timedelta(seconds=1)
+            road.add(session, ChapterWritten("a", 0), delay=1)
+            road.add(session, ChapterWritten("a", 1))
+        await road.drain(60)
+    assert [step for step, _ in handled] == [1, 0]
+    assert handled[1][1] >= due
 
 
 @pytest.mark.spec("P6")

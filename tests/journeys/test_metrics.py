@@ -5,14 +5,18 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from postroad import Backoff, Postroad, RelayOptions, SubscriberOptions
 from postroad.brokers.base import Refused
 from postroad.errors import BusinessError, PoisonError, UnsupportedByBroker
+from postroad.presence import Presence
+from postroad.stores import open_store
 from postroad.telemetry import Meter
 from postroad.telemetry.telemetry import Telemetry
 from postroad.testing import FaultyBroker, FaultyStore
+from tests.support.databases import plain_mariadb_user
 from tests.support.telemetry import TOPIC, Scrape, Weighed, eventually, fresh, run_sql, weigh
 
 SUBSCRIPTION = f"{TOPIC}.scales"
@@ -113,6 +117,95 @@ async def test_what_waits_is_parked_or_has_failed_is_counted_in_the_database(sca
     assert (told("outbox_oldest_unsent_age") or 0) > 86_400
     assert told("outbox_shards_without_owner") == 256
     assert told("relays_alive") == 0
+
+
+async def test_a_transaction_that_holds_back_the_removal_of_old_rows_is_seen(scales: Scales, database_url: str) -> None:
+    road = scales.road
+    road.runners.add(road.runner(groups=()))
+    other = open_store(database_url)
+    async with other.session() as holder, holder.begin():
+        await holder.execute(text("SELECT count(*) FROM postroad_inbox"))
+        if database_url.startswith("postgresql"):
+            # In READ COMMITTED a snapshot goes with its statement; a transaction that has written keeps one.
+            await holder.execute(text("CREATE TABLE held (n int)"))
+
+        def is_seen(told: Scrape) -> bool:
+            return (told("oldest_snapshot_age") or 0) > 1
+
+        if road.store.one_writer:
+            told = await fresh(scales.telemetry)
+            assert told("oldest_snapshot_age") is None
+        else:
+            told = await eventually(scales.telemetry, is_seen)
+        assert told("postroad_database_up") == 1
+    await other.aclose()
+
+
+async def test_a_user_who_may_not_see_others_transactions_reads_the_rest(
+    fresh_mariadb_url: str, tmp_path: Path
+) -> None:
+    async with made(fresh_mariadb_url, f"embedded:{tmp_path}/admin.db").road as admin:
+        await admin.migrate()
+    with plain_mariadb_user(fresh_mariadb_url) as (url, _):
+        async with made(url, f"embedded:{tmp_path}/broker.db").road as road:
+            road.runners.add(road.runner(groups=()))
+            told = await fresh(Telemetry(road))
+    assert told("oldest_snapshot_age") is None
+    assert told("postroad_database_up") == 1
+
+
+async def test_a_worker_that_stopped_is_told_by_a_process_that_lives(
+    scales: Scales, database_url: str, tmp_path: Path
+) -> None:
+    """With the only worker everything that it told of itself is gone."""
+
+    async def alive() -> float | None:
+        return (await fresh(scales.telemetry))("workers_alive", group="scales")
+
+    worker = made(database_url, f"embedded:{tmp_path}/broker.db").road
+    async with worker, scales.road.running(groups=()):
+        async with worker.running(relay=False):
+            await eventually(scales.telemetry, lambda told: told("workers_alive", group="scales") == 1)
+        assert await alive() == 0
+        killed = Presence(worker.store, "scales", clock=worker.clock, randomness=worker.randomness)
+        await killed.run_once()
+        assert await alive() == 1
+        await run_sql(worker, "UPDATE postroad_worker SET seen_at = '2026-01-01 00:00:00' WHERE kind = 'worker'")
+        assert await alive() == 0
+
+
+async def test_a_backlog_longer_than_what_is_looked_at_hides_nothing_that_stands_still(
+    scales: Scales, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("postroad.telemetry.reading.MOST_COUNTED", 3)
+    road = scales.road
+    await weigh(road, *(Weighed(str(n), n) for n in range(9)))
+    await run_sql(road, "UPDATE postroad_outbox SET shard = 1")
+    await run_sql(road, "UPDATE postroad_outbox SET state = 'FAILED', shard = 255, occurred_at = '2026-01-01 00:00:00'"
+                        " WHERE aggregate_id = '0'")  # fmt: skip
+    await run_sql(road, "UPDATE postroad_outbox SET state = 'RETRY', shard = 254 WHERE aggregate_id = '1'")
+    road.runners.add(road.runner(groups=()))
+    told = await fresh(scales.telemetry)
+    assert told("outbox_pending_count") == 3
+    assert told("outbox_max_delivery_attempts") == told("failed_outbox") == 1
+    assert (told("outbox_oldest_unsent_age") or 0) > 86_400
+    await run_sql(road, "UPDATE postroad_outbox SET shard = 255, occurred_at = '2016-01-01 00:00:00'"
+                        " WHERE aggregate_id = '2'")  # fmt: skip
+    assert ((await fresh(scales.telemetry))("outbox_oldest_unsent_age") or 0) > 10 * 365 * 86_400
+
+
+async def test_a_process_that_only_reads_misses_no_relay(scales: Scales) -> None:
+    """Nobody writes there. Something that waits needs one; and where one has been, it is missed."""
+    road = scales.road
+    async with road.running(relay=False):
+        told = await eventually(scales.telemetry, lambda told: told("workers_alive") == 1)
+        assert told("relays_alive") is None
+        await weigh(road, Weighed("7", 2))
+        assert (await fresh(scales.telemetry))("relays_alive") == 0
+        async with road.running(groups=()):
+            await road.drain()
+            assert (await fresh(scales.telemetry))("relays_alive") == 1
+        assert (await fresh(scales.telemetry))("relays_alive") == 0
 
 
 async def test_a_delayed_event_is_no_backlog_before_its_time(small: Scales) -> None:
@@ -219,11 +312,15 @@ async def test_a_broker_that_cannot_count_is_not_down(small: Scales, monkeypatch
     async def depth(_: str) -> None:
         raise UnsupportedByBroker("faraway", "depth")
 
+    async def estimate(_: str) -> None:
+        return None
+
     road = small.road
     async with road.running():
         await weigh(road, Weighed("7", 13))
         await road.drain()
         monkeypatch.setattr(road.broker, "depth", depth)
+        monkeypatch.setattr(road.broker, "estimate", estimate)
         told = await fresh(small.telemetry)
         monkeypatch.undo()
     assert told("postroad_broker_up") == 1

@@ -412,6 +412,8 @@ def test_a_pause_outlives_kill_9_and_is_seen_and_ended_by_commands(tmp_path: Pat
         assert not (tmp_path / "receipts").exists()
         assert "goes on within seconds" in shell("resume receipts --app shop:road")
         running.until("handled by receipts")
+        relay = f"{socket.gethostname()}:{running.process.pid}"
+        assert f"{relay} is alive. Let it give them back" in shell(f"release {relay} --app shop:road", expect=1)
         assert "takes no more" in shell(f"drain {socket.gethostname()}:{running.process.pid} --app shop:road")
 
 

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -16,15 +15,12 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from postroad import Backoff, Message, Postroad, RelayOptions, SubscriberOptions, event, operations
-from postroad.brokers import available_brokers
 from postroad.brokers.base import Subscription, Topology
 from postroad.errors import UnsupportedByBroker
 from postroad.operations.doctor import Level, examine
 from postroad.relay.leases import ShardLeases
 from postroad.runner import Runner
-from tests.support.components import ROOT, address
-from tests.support.pubsub import fresh_project
-from tests.support.rabbitmq import fresh_vhost
+from tests.support.components import ROOT
 
 pytestmark = pytest.mark.spec("F15")
 
@@ -35,20 +31,6 @@ QUICK = Backoff(attempts=3, base=0.01)
 UPSERT = """INSERT INTO video_projection AS p (video, title, version) VALUES (:video, :title, :version)
 ON CONFLICT (video) DO UPDATE SET title = EXCLUDED.title, version = EXCLUDED.version
  WHERE p.version < EXCLUDED.version"""
-
-
-@pytest.fixture(params=available_brokers())
-def broker_url(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    match request.param:
-        case "embedded":
-            yield f"embedded:{tmp_path / 'broker.db'}"
-        case "rabbitmq":
-            with fresh_vhost(address("rabbitmq")) as url:
-                yield url
-        case "pubsub":
-            yield fresh_project(address("pubsub"))
-        case other:
-            yield address(other)
 
 
 @dataclass

@@ -1,6 +1,7 @@
 """postroad topology: the plan first, then the deed, the same on every broker."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,6 +35,8 @@ def test_the_plan_is_shown_and_applied_and_then_there_is_nothing_left(shell: She
     assert done["applied"] is True
     assert {change["kind"] for change in done["changes"]} == {"topic", "subscription"}
     assert "is up to date" in shell("topology plan shop:road")
+    assert re.search(r"^shop\.order\.events +receipts +\w+ \(order\.placed\)", shell("topology show shop:road"), re.M)
+    assert json.loads(shell("topology show shop:road --json"))["service"] == "shop"
     assert "is up to date" in shell("topology apply shop:road")
 
 

@@ -20,10 +20,10 @@ from postroad.context import current_message
 from postroad.telemetry import tracing
 from tests.support.components import ROOT
 from tests.support.consuming import placed
-from tests.support.telemetry import TOPIC, Spans, Weighed, traced, weigh
+from tests.support.telemetry import LABELS, TOPIC, Spans, Weighed, traced, weigh
 
 
-@event("parcel.labelled", topic="observed.label.events", aggregate="label", key="parcel")
+@event("parcel.labelled", topic=LABELS, aggregate="label", key="parcel")
 class Labelled(msgspec.Struct, frozen=True):
     parcel: str
 
@@ -89,13 +89,13 @@ async def goes_through(road: Postroad, seen: list[Message], spans: Spans) -> Non
 
 
 @pytest.mark.spec("P5")
-async def test_one_trace_through_the_embedded_broker(database_url: str, tmp_path: Path, spans: Spans) -> None:
+async def test_one_trace_through_every_store(database_url: str, tmp_path: Path, spans: Spans) -> None:
     await goes_through(*made(database_url, f"embedded:{tmp_path}/broker.db"), spans)
 
 
 @pytest.mark.spec("P5")
-async def test_one_trace_through_rabbitmq(sqlite_url: str, rabbitmq_url: str, spans: Spans) -> None:
-    await goes_through(*made(sqlite_url, rabbitmq_url), spans)
+async def test_one_trace_through_every_broker(sqlite_url: str, observed_broker_url: str, spans: Spans) -> None:
+    await goes_through(*made(sqlite_url, observed_broker_url), spans)
 
 
 async def test_a_handler_that_fails_fails_its_span(sqlite_url: str, tmp_path: Path, spans: Spans) -> None:

@@ -36,6 +36,7 @@ from tests.support.marketplace import (
     told,
 )
 
+DUELS = 1_000
 ROUNDS = int(os.environ.get("MARKETPLACE_ROUNDS", "100"))
 LATENESS = 0.04
 """Seconds after their time that payments come at most: the message needs some too."""
@@ -74,11 +75,11 @@ async def test_a_paid_order_is_never_cancelled_and_a_cancelled_one_never_paid(op
     shop = await open_shop(pending_minutes=AT_ONCE)
     chance = random.Random(16)
     won: Counter[str] = Counter()
-    for _ in range(ROUNDS):
+    for _ in range(DUELS):
         order = await pending_order(shop)
         won[await duel(shop, order["id"], chance)] += 1
     assert set(won) == {"paid", "cancelled"}, f"only one side ever won: {won}"
-    assert sum(won.values()) == ROUNDS
+    assert sum(won.values()) == DUELS
     credit = (await rows(shop, buyer_credit, buyer_id=BUYER))[0]
     assert credit["timed_out"] == won["cancelled"]
     assert len(await outbox(shop, event_type="ORDER_PAID")) == won["paid"]

@@ -54,6 +54,7 @@ def mariadb_admin(url: str) -> pymysql.Connection:
         user=unquote(parts.username or "root"),
         password=unquote(parts.password or ""),
         autocommit=True,
+        ssl_disabled=True,  # else each connection first reads the certificates of all authorities
     )
 
 

@@ -28,9 +28,9 @@ class OrderPlaced(msgspec.Struct, frozen=True):
 async def write_receipt(event: OrderPlaced, session):
     await session.execute(text("INSERT INTO receipts (order_id) VALUES (:id)"), {"id": event.order_id})
     open("called", "a").write(event.order_id + "\\n")
-    if event.order_id == "fails":
+    if event.order_id == "fails" or event.order_id == "worsens" and open("called").read().count("worsens") == 1:
         raise RuntimeError("the printer is on fire")
-    if event.order_id == "hangs" and not os.path.exists("released"):
+    if event.order_id in ("hangs", "worsens") and not os.path.exists("released"):
         await asyncio.sleep(600)
 
 async def setup():
@@ -42,6 +42,12 @@ async def place(*ids):
     async with road.session() as session, session.begin():
         for id in ids:
             road.add(session, OrderPlaced(order_id=id, cents=1))
+
+async def lease():
+    locked = text("SELECT locked_until FROM postroad_inbox WHERE status = 0")
+    async with road.session() as session:
+        until = (await session.execute(locked)).scalar_one()
+    print((road.store.time_out(until) - road.store.clock.now()).total_seconds())
 
 async def receipts():
     async with road.session() as session:

@@ -109,7 +109,9 @@ class Worker:
         graves: Any = None
         self.receiver = PubSubReceiver(thread, LoopClock(), graves, "shop.order.events", SUBSCRIPTION, Flow(messages=4))
         self.wire = Wire(world)
-        self.consumer = Consumer(self.wire, PATH, SUBSCRIPTION, round(world.model.deadline), self.receiver.tell)
+        self.consumer = Consumer(
+            self.wire, PATH, SUBSCRIPTION, round(world.model.deadline), self.receiver.most, self.receiver.tell
+        )
         self.receiver.consumer = self.consumer
 
     async def start(self) -> None:

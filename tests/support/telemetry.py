@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from uuid import uuid4
 
 import msgspec
 import pytest
@@ -16,7 +17,7 @@ from sqlalchemy import text
 from postroad import Postroad, event
 from postroad.telemetry.telemetry import Telemetry
 
-TOPIC = "observed.parcel.events"
+TOPIC, LABELS = (f"observed.{kind}{uuid4().hex[:8]}.events" for kind in ("parcel", "label"))
 
 
 @event("parcel.weighed", topic=TOPIC, aggregate="parcel", key="parcel")

@@ -21,9 +21,10 @@ PROVOKED = {
     "OutboxEventParked": ('outbox_max_delivery_attempts{outbox="o"}', 0, 1),
     "OutboxOldestUnsent": ('outbox_oldest_unsent_age{outbox="o"}', 60, 61),
     "RelayBreakerOpen": ('relay_breaker_open{topic="t"}', 0, 1),
-    "NoRelayAlive": ('relays_alive{outbox="o"}', 1, 0),
+    "NoRelayAlive": ('relays_alive{job="j",outbox="o"}', 1, 0),
     "ShardsWithoutOwner": ('outbox_shards_without_owner{outbox="o"}', 0, 1),
     "OutboxPaused": ('outbox_paused{outbox="o"}', 0, 1),
+    "NoWorkerAlive": ('workers_alive{job="j",group="g"}', 1, 0),
     "GroupPaused": ('group_paused{group="g"}', 0, 1),
     "SubscriptionBacklogHigh": ('subscription_num_undelivered_messages{subscription="s"}', 1000, 1001),
     "DLQMessagesDetected": ('dlq_message_count{topic="t"}', 10, 11),
@@ -32,7 +33,7 @@ PROVOKED = {
     "ProjectionSlow": ('projection_process_latency_bucket{group="g",le="%s"}', "60", "300"),
     "ProjectionVersionLag": ('projection_version_lag{group="g"}', 10, 11),
     "HandlerStuck": ('handler_running_seconds{group="g"}', 300, 301),
-    "CanaryStale": ('canary_age_seconds{topic="t",group="g",source="s"}', 60, 61),
+    "CanaryStale": ('canary_age_seconds{topic="t",group="g",source="s"}', 30, 31),
     "QueueBacklog": ('subscription_num_undelivered_messages{subscription="s"}', 1000, 1001),
     "DeadLettersPresent": ('dlq_message_count{topic="t"}', 0, 1),
     "ConsumeExceededMaxRetry": ('consume_failed_count{group="g",state="failed"}', 0, 1),
@@ -151,13 +152,56 @@ def test_an_alert_waits_as_long_as_it_says(promtool: str, tmp_path: Path) -> Non
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
-def test_no_relay_at_all_is_noticed_too(promtool: str, tmp_path: Path) -> None:
-    """With every process gone there is nobody left to say that there is none."""
+def firing(promtool: str, folder: Path, alert: str, told: dict[str, str], times: int = 1) -> None:
+    """Passes if these series, each with what it tells from minute to minute, make the alert fire so often."""
+    (folder / "rules.yml").write_text(rule_file(), encoding="utf-8")
+    rule = next(rule for rule in RULES if rule.alert == alert)
+    given = [{"series": series, "values": values} for series, values in told.items()]
+    tests = {"rule_files": ["rules.yml"], "tests": [case(rule, loud=times > 0) | {"input_series": given}]}
+    (folder / "tests.yml").write_text(json.dumps(tests), encoding="utf-8")
+    ran = subprocess.run(
+        [promtool, "test", "rules", "tests.yml"], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_a_group_without_a_worker_is_noticed_although_another_jobs_has_one(promtool: str, tmp_path: Path) -> None:
+    told = {'workers_alive{job="shop",group="mail"}': "0x30", 'workers_alive{job="office",group="mail"}': "2x30"}
+    firing(promtool, tmp_path, "NoWorkerAlive", told)
+
+
+def test_a_worker_that_took_its_metrics_with_it_is_noticed(promtool: str, tmp_path: Path) -> None:
+    told = {'workers_alive{job="shop",group="mail"}': "1x5 stale", 'workers_alive{job="office",group="mail"}': "2x30"}
+    firing(promtool, tmp_path, "NoWorkerAlive", told)
+
+
+def test_what_stopped_in_silence_is_noticed_within_a_minute(promtool: str, tmp_path: Path) -> None:
+    """At worst it stopped just after a canary had come, and is scraped every 15 seconds, 5 seconds late."""
+    assert "  - name: canary\n    interval: 5s\n" in rule_file()
     (tmp_path / "rules.yml").write_text(rule_file(), encoding="utf-8")
-    rule = next(rule for rule in RULES if rule.alert == "NoRelayAlive")
-    tests = {"rule_files": ["rules.yml"], "tests": [case(rule, loud=True) | {"input_series": []}]}
+    rule = next(rule for rule in RULES if rule.alert == "CanaryStale")
+    told = {"series": 'canary_age_seconds{topic="t",group="g",source="s"}', "values": "0 10 25 40 55 70"}
+    stopped = case(rule, loud=True) | {"interval": "15s", "input_series": [told]}
+    stopped["promql_expr_test"][0] |= {"eval_time": "55s"}  # type: ignore[index]
+    tests = {"rule_files": ["rules.yml"], "evaluation_interval": "5s", "tests": [stopped]}
     (tmp_path / "tests.yml").write_text(json.dumps(tests), encoding="utf-8")
     ran = subprocess.run(
         [promtool, "test", "rules", "tests.yml"], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_a_service_without_a_relay_is_noticed_although_another_has_one(promtool: str, tmp_path: Path) -> None:
+    told = {'relays_alive{job="shop",outbox="o"}': "0x30", 'relays_alive{job="office",outbox="o"}': "1x30"}
+    firing(promtool, tmp_path, "NoRelayAlive", told)
+
+
+def test_no_relay_at_all_is_noticed_too(promtool: str, tmp_path: Path) -> None:
+    """With every process gone there is nobody left to say that there is none."""
+    told = {'relays_alive{job="shop",outbox="o"}': "1x5 stale", 'relays_alive{job="office",outbox="o"}': "1x30"}
+    firing(promtool, tmp_path, "NoRelayAlive", told)
+
+
+def test_where_no_relay_belongs_none_is_missed(promtool: str, tmp_path: Path) -> None:
+    """A service that only reads tells of workers."""
+    firing(promtool, tmp_path, "NoRelayAlive", {'workers_alive{job="reader",group="mail"}': "1x30"}, times=0)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import sqlite3
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -143,6 +144,17 @@ def test_outbox_list_pages_and_show(library: Library) -> None:
     assert library.json("outbox", "show", str(ids[0]))["payload"] == {"book_id": "a"}
 
 
+def test_an_event_is_shown_with_what_each_group_made_of_it(library: Library) -> None:
+    read, reserved = library.lend("a", "reserved", deliver=True)
+    shown = library("outbox", "show", str(read))
+    assert re.search(r"^shelves +succeeded +0 ", shown, re.MULTILINE)
+    assert re.search(r"^shelves +refused .*reserved", library("outbox", "show", str(reserved)), re.MULTILINE)
+    (told,) = library.json("outbox", "show", str(reserved))["groups"]
+    assert (told["group"], told["state"]) == ("shelves", "refused")
+    (waiting,) = library.lend("b")
+    assert "no group has it" in library("outbox", "show", str(waiting))
+
+
 def test_a_delayed_event_is_shown_with_its_aggregate_and_when_it_is_due(library: Library) -> None:
     (id,) = library.lend("a", delay=86_400)
     (listed,) = library.json("outbox", "list", "--key", "book/a")
@@ -185,7 +197,11 @@ def test_outbox_retry_and_skip(library: Library) -> None:
     assert "no event is parked" in library("outbox", "retry", "--all-parked")
     assert "lost" in library("outbox", "show", str(b))
     assert "mended" in library("audit")
-    assert [act["action"] for act in library.json("audit")] == ["outbox.retry", "outbox.skip", "outbox.retry"]
+    acts = library.json("audit")
+    assert [act["action"] for act in acts] == ["outbox.retry", "outbox.skip", "outbox.retry"]
+    assert [act["action"] for act in library.json("audit", "--subject", str(b))] == ["outbox.skip"]
+    assert f"next page: --before {acts[1]['id']}" in library("audit", "--limit", "2")
+    assert library.json("audit", "--before", str(acts[1]["id"])) == acts[2:]
 
 
 def test_outbox_acts_are_refused_clearly(library: Library) -> None:
@@ -227,7 +243,14 @@ def test_dlq_list_show_retry(library: Library) -> None:
     assert library.json("dlq", "show", str(id))[0]["id"] == dead["id"]
     assert "needs --topic" in library("dlq", "list", "--after", "1", expect=2)
     assert "--all" in library("dlq", "retry", expect=2)
-    assert library.json("dlq", "retry", "--all")["count"] == 1
+    assert "--all" in library("dlq", "retry", dead["id"], "--group", "readers", expect=2)
+    for narrowed in (("--group", "nobody"), ("--cause", "another")):
+        assert library.json("dlq", "retry", "--all", *narrowed)["count"] == 0
+        assert library.json("dlq", "list", *narrowed) == []
+    (cause,) = library.json("failures")
+    assert library.json("dlq", "list", "--group", dead["group"], "--cause", cause["fingerprint"]) == [dead]
+    narrowed = ("--group", dead["group"], "--cause", cause["fingerprint"])
+    assert library.json("dlq", "retry", "--all", *narrowed)["count"] == 1
     assert "no dead letters" in library("dlq", "list")
     assert "There is no dead letter" in library("dlq", "retry", dead["id"], expect=1)
 
@@ -273,6 +296,18 @@ def test_status_lists_each_problem_with_its_command(library: Library) -> None:
     assert f"postroad inbox retry shelves {cursed}" not in told
     assert f"--topic library.book.events{again}" in told
     assert library.json("status")["parked"][0]["event_id"] == str(parked)
+
+
+def test_status_tells_who_holds_how_many_shards_and_for_how_long(library: Library) -> None:
+    assert "shards" not in library("status").split("At work")[1]
+    library.change(
+        "UPDATE postroad_shard SET owner = 'host:7', token = '0198c2c5-7f0e-7d52-9f5e-2f9f6f0c7a11',"
+        " expires_at = '2126-01-01T00:00:00.000000Z' WHERE shard < 100"
+    )
+    told = library("status").split("At work")[1]
+    assert re.search(r"^postroad_outbox +100 +host:7 .*gone", told, re.MULTILINE)
+    assert "postroad release host:7" in told
+    assert library.json("status")["leases"][0]["shards"] == 100
 
 
 def test_without_a_broker_the_database_still_answers(library: Library) -> None:
@@ -325,7 +360,8 @@ def test_unexpected_errors_are_short_and_say_where_the_rest_is(
 
 def test_a_mistyped_option_or_command_gets_a_suggestion(library: Library) -> None:
     assert "--state" in library("outbox", "list", "--stat", "NEW", expect=2)
-    assert "No such command" in library("outbx", expect=2)
+    assert "Did you mean 'outbox'?" in library("outbx", expect=2)
+    assert "No such command" in library("elsewhere", expect=2)
 
 
 @pytest.mark.parametrize("command", main.list_commands(click.Context(main)))

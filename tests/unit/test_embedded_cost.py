@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from postroad.brokers.base import Flow, Receiver
+from postroad.brokers.base import Flow, Receiver, depth_as_told
 from postroad.brokers.embedded import EmbeddedBroker, connect
 from postroad.brokers.embedded.purge import WINDOW
 from postroad.testing import VirtualClock
@@ -60,6 +60,22 @@ async def some_work(post: Post, receiver: Receiver) -> None:
     other = await post.subscribe()
     assert await post.nothing_comes(other)
     await other.aclose()
+
+
+async def test_what_metrics_ask_looks_at_ten_thousand_messages(broker: EmbeddedBroker, post: Post) -> None:
+    name = post.subscription.name
+
+    async def ask() -> None:
+        depth = await depth_as_told(broker, name)
+        assert depth is not None
+        assert depth.messages == 10_000
+        assert depth.oldest is not None
+
+    await send_many(post, 10_500)
+    short = await steps(broker, ask)
+    await send_many(post, 9_500)
+    assert await steps(broker, ask) < 1.1 * short
+    assert (await broker.depth(name)).messages == 20_000  # who decides by it must know
 
 
 @pytest.mark.parametrize("backlog", [SMALL, LARGE])

@@ -52,6 +52,17 @@ def test_a_label_made_up_for_each_message_does_not_fill_the_memory() -> None:
     assert meter.value("projection_process_success_total", "receipts", "order.1") == 2
 
 
+def test_of_the_gauges_that_share_a_place_the_highest_is_told() -> None:
+    meter = Meter()
+    for number in range(MOST_SERIES):
+        meter.set("relay_breaker_open", 1, f"topic.{number}")
+    for topic, opened in (("closed", 0), ("open", 1), ("closed too", 0)):
+        meter.set("relay_breaker_open", opened, topic)
+    assert meter.value("relay_breaker_open", OVERFLOW) == 1
+    meter.set("relay_breaker_open", 0, "topic.1")
+    assert meter.value("relay_breaker_open", "topic.1") == 0
+
+
 def test_a_name_that_is_not_in_the_table_or_has_other_labels_is_refused() -> None:
     with pytest.raises(KeyError):
         Meter().add("made_up_total", 1)

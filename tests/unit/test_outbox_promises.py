@@ -1,13 +1,18 @@
-"""A connection may not commit before every event that it was given is written, or rolled back."""
+"""A connection or session may not commit before every event that it was given is written, or rolled back."""
 
-from typing import cast
+from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 import pytest
 from sqlalchemy import create_engine, text
+from sqlalchemy.orm import Session
 
 from postroad.errors import WriteRefused
+from postroad.outbox import session as outbox_session
 from postroad.outbox.promises import Promise, Promises, promises_of
 from postroad.outbox.wake import Wake
+from postroad.stores import open_store
+from postroad.stores.tables import DEFAULT_OUTBOX
 
 
 class Bell:
@@ -16,6 +21,8 @@ class Bell:
 
     def soon(self) -> None:
         self.rung += 1
+
+    committed = soon
 
 
 def made(promises: Promises, name: str) -> Promise:
@@ -103,3 +110,108 @@ def test_the_savepoints_of_a_connection_are_followed() -> None:
         with pytest.raises(WriteRefused, match="The event before"):
             connection.commit()
         connection.rollback()
+
+
+# -- sessions ------------------------------------------------------------------------------------------------
+
+Add = Callable[[str], None]
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    written: list[str] = []
+
+    def write(connection: object, store: object, table: object, rows: list[dict[str, Any]]) -> None:
+        written.extend(row["aggregate_id"] for row in rows)
+
+    monkeypatch.setattr(outbox_session, "execute", write)
+    return written
+
+
+@pytest.fixture
+def session() -> Iterator[Session]:
+    engine = create_engine("sqlite://")
+    with Session(engine) as session:
+        session.begin()
+        yield session
+    engine.dispose()
+
+
+@pytest.fixture
+def add(session: Session, written: list[str]) -> Add:
+    store, wake = open_store("sqlite://"), cast(Wake, Bell())
+
+    def add(parcel: str) -> None:
+        row = {"event_type": "parcel.posted", "aggregate_type": "parcel", "aggregate_id": parcel}
+        outbox_session.write_with_flush(session, store, DEFAULT_OUTBOX, row, wake)
+
+    return add
+
+
+def forget_one(session: Session) -> None:
+    session.expunge(next(iter(session.new)))
+
+
+@pytest.mark.parametrize("forget", [Session.expunge_all, forget_one])
+def test_a_session_that_was_made_to_forget_an_event_does_not_commit(
+    session: Session, add: Add, written: list[str], forget: Callable[[Session], None]
+) -> None:
+    add("forgotten")
+    forget(session)
+    add("kept")
+    session.flush()
+    with pytest.raises(WriteRefused, match=r"parcel\.posted of parcel 'forgotten' was added to this session"):
+        session.commit()
+    session.rollback()
+    assert written == ["kept"]
+
+
+def test_what_is_written_may_be_forgotten(session: Session, add: Add, written: list[str]) -> None:
+    add("a")
+    session.flush()
+    session.expunge_all()
+    session.commit()
+    assert written == ["a"]
+
+
+@pytest.mark.parametrize("end", [Session.rollback, Session.close, Session.reset])
+def test_an_event_that_was_forgotten_is_taken_back_with_its_transaction(
+    session: Session, add: Add, written: list[str], end: Callable[[Session], None]
+) -> None:
+    add("a")
+    session.begin_nested()
+    add("b")
+    session.expunge_all()
+    end(session)
+    session.begin().commit()
+    assert written == ["a"]
+
+
+def test_an_event_that_was_forgotten_is_taken_back_with_its_savepoint_and_no_other(
+    session: Session, add: Add, written: list[str]
+) -> None:
+    with session.begin_nested() as savepoint:
+        add("a")
+        session.expunge_all()
+        with session.begin_nested() as inner:
+            inner.rollback()
+        savepoint.rollback()
+    session.commit()
+    session.begin()
+    add("b")
+    session.expunge_all()
+    session.begin_nested().rollback()
+    with pytest.raises(WriteRefused, match="'b'"):
+        session.commit()
+    session.rollback()
+    assert written == []
+
+
+def test_a_savepoint_is_not_released_without_an_event_that_was_added_in_it(session: Session, add: Add) -> None:
+    savepoint = session.begin_nested()
+    add("a")
+    session.expunge_all()
+    with pytest.raises(WriteRefused):
+        savepoint.commit()
+    savepoint.rollback()
+    session.commit()

@@ -1,16 +1,17 @@
 """The end of a replay, where the broker cannot count what is left, or not at once: Pub/Sub in the cloud cannot."""
 
-from collections.abc import AsyncIterator, Awaitable
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import aclosing
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TypeVar
 
 import pytest
 
-from postroad.brokers.base import Depth, Topology
+from postroad.brokers.base import Delivery, Depth, Flow, Receiver, Topology
 from postroad.brokers.embedded.broker import EmbeddedBroker
 from postroad.clock import SystemClock
-from postroad.errors import BrokerUnavailable, UnsupportedByBroker
+from postroad.errors import BrokerError, BrokerUnavailable, UnsupportedByBroker
 from postroad.projections import BrokerSource
 from tests.support.projections import HISTORY, NAME, TOPIC, VideoSaved, message
 
@@ -34,6 +35,34 @@ class Hesitant(EmbeddedBroker):
         if self.asked == 1:
             raise BrokerUnavailable("The broker did not answer in time.")
         return await super().depth(subscription)
+
+
+class Forgetful(EmbeddedBroker):
+    """Counts what it does not hand out, until it is asked for all of it again as often as this."""
+
+    wanted = 1
+    sought = -1
+
+    def __init__(self) -> None:
+        super().__init__(None, SystemClock())
+        self.remembers = asyncio.Event()
+
+    async def seek(self, subscription: str, to: datetime | str) -> int:
+        self.sought += 1
+        if self.sought == self.wanted:
+            self.remembers.set()
+        return await super().seek(subscription, to)
+
+    async def subscribe(self, subscription: str, flow: Flow) -> Receiver:
+        receiver = await super().subscribe(subscription, flow)
+        receive = receiver.receive
+
+        async def hold_back() -> Sequence[Delivery]:
+            await self.remembers.wait()
+            return await receive()
+
+        receiver.receive = hold_back  # type: ignore[method-assign]
+        return receiver
 
 
 class Impatient(SystemClock):
@@ -86,4 +115,25 @@ async def test_a_broker_that_does_not_answer_for_a_moment_does_not_end_it(caplog
     found = [one async for one in BrokerSource(broker, [TOPIC], NAME, clock=SystemClock()).read()]
     assert {one.id for one in found if one} == {one.id for one in HISTORY}
     assert "did not answer in time. The rebuild goes on when it answers." in caplog.text
+    await broker.aclose()
+
+
+async def test_what_is_counted_and_not_handed_out_is_asked_for_again(caplog: pytest.LogCaptureFixture) -> None:
+    broker = Forgetful()
+    await broker.apply(Topology((TOPIC,)))
+    await broker.send(HISTORY)
+    found = [one async for one in BrokerSource(broker, [TOPIC], NAME, clock=Impatient()).read()]
+    assert {one.id for one in found if one} == {one.id for one in HISTORY}
+    assert caplog.text.count("asking for all of them again") == 1
+    await broker.aclose()
+
+
+async def test_what_is_never_handed_out_ends_it_with_an_error() -> None:
+    broker = Forgetful()
+    broker.wanted = 1_000
+    await broker.apply(Topology((TOPIC,)))
+    await broker.send(HISTORY)
+    with pytest.raises(BrokerError, match="does not hand out"):
+        [one async for one in BrokerSource(broker, [TOPIC], NAME, clock=Impatient()).read()]
+    assert await broker.subscriptions() == []
     await broker.aclose()

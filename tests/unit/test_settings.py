@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from postroad import Backoff, Postroad, RelayOptions
+from postroad import Backoff, Canary, Postroad, RelayOptions
 from postroad.brokers.base import Flow
 from postroad.brokers.rabbitmq.address import parse
 from postroad.errors import InvalidSetting
@@ -198,8 +198,15 @@ def test_rabbitmqs_keys_are_its_address() -> None:
 
 
 def test_retention_and_addresses_are_taken() -> None:
-    given = {"source": "shop", "database_url": "sqlite://", "outbox_retention": "1d", "inbox_retention": "9d"}
-    assert made(given) == {**given, "outbox_retention": 86_400.0, "inbox_retention": 777_600.0}
+    given = {
+        "source": "shop",
+        "database_url": "sqlite://",
+        "outbox_retention": "1d",
+        "inbox_retention": "9d",
+        "canary": "20s",
+    }
+    expected = {**given, "outbox_retention": 86_400.0, "inbox_retention": 777_600.0, "canary": Canary(every=20)}
+    assert made(given) == expected
 
 
 # -- durations ---------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
+from postroad.errors import UnsupportedByBroker
 from postroad.message import Message
 
 
@@ -223,3 +224,21 @@ class Watched(Protocol):
 
     async def rates(self, subscription: str) -> Mapping[str, float]:
         """Messages per second by the broker's own count: publish, deliver, ack, redeliver; what it knows of them."""
+
+
+@runtime_checkable
+class Estimated(Protocol):
+    """A broker whose count is dear, or left to a monitoring: not to the end, or late, so nothing is decided by it."""
+
+    async def estimate(self, subscription: str) -> Depth | None: ...
+
+
+async def depth_as_told(broker: Broker, subscription: str) -> Depth | None:
+    """For people and metrics: the estimate, or else the depth; None if nobody counts."""
+    told = await broker.estimate(subscription) if isinstance(broker, Estimated) else None
+    if told is not None:
+        return told
+    try:
+        return await broker.depth(subscription)
+    except UnsupportedByBroker:
+        return None

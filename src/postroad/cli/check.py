@@ -10,10 +10,11 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from postroad import consistency
 from postroad.cli.output import Output, times
+from postroad.cli.results import keep, kept, last_option
 from postroad.cli.site import Site, on_site
 from postroad.cli.trace import span
 from postroad.consistency.report import KINDS
-from postroad.operations import this_user
+from postroad.operations import results, this_user
 
 since_option = click.option("--since", type=span, default="24h", show_default=True, help="How far back to look.")
 grace_option = click.option(
@@ -24,21 +25,28 @@ grace_option = click.option(
 @click.command()
 @since_option
 @grace_option
+@last_option
 @on_site(argument=True)
-async def check(site: Site, out: Output, since: timedelta, grace: timedelta) -> None:
+async def check(site: Site, out: Output, since: timedelta, grace: timedelta, last: bool) -> None:
     """Whether commands, events, outbox and inbox fit together. Exit code 1 when something is found.
 
-    It only reads, in short stretches, and can run beside everything else.
+    It only reads, in short stretches, and can run beside everything else. The dashboard shows what was found.
 
     \b
     Examples:
       postroad check shop:road --since 24h
-      postroad check --json | jq .findings
+      postroad check --json | jq .report.findings
+      postroad check --last
     """
-    with _watching(out) as tell:
-        report = await consistency.check(site.require_road(), since=since, grace=grace.total_seconds(), tell=tell)
+    made: dict[str, object] = {}
+    if last:
+        made["at"], made["actor"], report = await kept(out, site.store, results.CHECK, consistency.Report)
+    else:
+        with _watching(out) as tell:
+            report = await consistency.check(site.require_road(), since=since, grace=grace.total_seconds(), tell=tell)
+        await keep(out, site.store, results.CHECK, report)
     if out.as_json:
-        out.data({"consistent": report.consistent, "report": report})
+        out.data({**made, "consistent": report.consistent, "report": report})
     else:
         _tell(out, report, site.again)
     if not report.consistent:

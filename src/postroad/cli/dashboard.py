@@ -2,7 +2,6 @@
 
 import asyncio
 import socket
-from collections.abc import Sequence
 from typing import Any, Final
 
 import click
@@ -28,10 +27,20 @@ _SHORTEST_TOKEN: Final = 16
 @click.option("--token", envvar="POSTROAD_DASHBOARD_TOKEN", default="", help="Whoever has it comes in, as admin.")
 @click.option("--allow-host", "hosts", multiple=True, help="A name under which it is reached; may be repeated.")
 @click.option("--mask", multiple=True, help="A field of payloads that nobody may see; may be repeated.")
+@click.option(
+    "--trace-url", default="", help="Where a trace is shown, as in https://jaeger.example.com/trace/{trace_id}."
+)
 @click.option("--json", "as_json", is_flag=True, help="Say where it listens as JSON.")
 @needs_app
 def dashboard(
-    app: str, host: str, port: int, token: str, hosts: tuple[str, ...], mask: tuple[str, ...], as_json: bool
+    app: str,
+    host: str,
+    port: int,
+    token: str,
+    hosts: tuple[str, ...],
+    mask: tuple[str, ...],
+    trace_url: str,
+    as_json: bool,
 ) -> None:
     """What waits, what failed, who is at work; and the acts that mend it, in a browser.
 
@@ -45,8 +54,9 @@ def dashboard(
     """
     _check(host, token)
     road, out = load(app), Output(as_json)
+    settings = {"token": token, "hosts": (host, *hosts), "mask": mask, "trace_url": trace_url}
     with completing(f" {app}"):
-        code = asyncio.run(_until_stopped(road, out, host, port, token, hosts, mask))
+        code = asyncio.run(_until_stopped(road, out, host, port, settings))
     if code:
         raise click.exceptions.Exit(code)
 
@@ -66,9 +76,7 @@ def _check(host: str, token: str) -> None:
         )
 
 
-async def _until_stopped(
-    road: Postroad, out: Output, host: str, port: int, token: str, hosts: Sequence[str], mask: Sequence[str]
-) -> int:
+async def _until_stopped(road: Postroad, out: Output, host: str, port: int, settings: dict[str, Any]) -> int:
     from postroad.dashboard import dashboard_app
 
     async with Stop() as stop:
@@ -77,7 +85,7 @@ async def _until_stopped(
             await require_database(road.store)
             await migrations.require_current(road.store, road.outboxes)
             listening = _listen(host, port)
-            served = dashboard_app(road, token=token, hosts=(host, *hosts), mask=mask)
+            served = dashboard_app(road, **settings)
             await _serve(served, listening, out, stop, host)
         except asyncio.CancelledError:
             if stop.exit_code is None:

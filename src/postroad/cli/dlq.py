@@ -1,12 +1,13 @@
 """dlq: what the broker holds as dead."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 
 import click
 
 from postroad import operations
 from postroad.brokers.base import Broker
 from postroad.cli.output import Output
+from postroad.cli.progress import watching
 from postroad.cli.reach import require_database
 from postroad.cli.site import Site, on_site
 from postroad.errors import StoreUnavailable
@@ -22,10 +23,12 @@ def dlq() -> None:
 
 @dlq.command("list")
 @_TOPIC
+@click.option("--group", default="", help="Only of this group.")
+@click.option("--cause", default="", help="Only of this cause, as `postroad failures` tells it.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
 @click.option("--after", default="", help="The last id of the previous page; needs --topic.")
 @on_site(argument=True, asks=False)
-async def list_(site: Site, out: Output, topic: str, limit: int, after: str) -> None:
+async def list_(site: Site, out: Output, topic: str, group: str, cause: str, limit: int, after: str) -> None:
     """The dead letters of all topics, oldest first.
 
     \b
@@ -35,7 +38,11 @@ async def list_(site: Site, out: Output, topic: str, limit: int, after: str) -> 
     if after and not topic:
         raise click.UsageError("--after needs --topic: ids count within their topic.")
     broker = site.require_broker()
-    page = await operations.dead_page(broker, await _topics(broker, topic), limit=limit, after=after)
+    topics = await _topics(broker, topic)
+    if group or cause:
+        page = await _narrowed(operations.all_dead(broker, topics, after), group, cause, limit)
+    else:
+        page = await operations.dead_page(broker, topics, limit=limit, after=after)
     found = await _with_attempts(site, page)
     if out.as_json:
         out.data(found)
@@ -81,11 +88,22 @@ async def show(site: Site, out: Output, id: str, topic: str) -> None:
 
 @dlq.command()
 @click.argument("ids", nargs=-1)
-@click.option("--all", "all_of_them", is_flag=True, help="Every dead letter (of --topic, if given).")
+@click.option("--all", "all_of_them", is_flag=True, help="Every dead letter; the next three narrow it.")
 @_TOPIC
+@click.option("--group", default="", help="With --all, only of this group.")
+@click.option("--cause", default="", help="With --all, only of this cause, as `postroad failures` tells it.")
 @click.option("--reason", default="", help="Kept in the audit table.")
 @on_site()
-async def retry(site: Site, out: Output, ids: tuple[str, ...], all_of_them: bool, topic: str, reason: str) -> None:
+async def retry(
+    site: Site,
+    out: Output,
+    ids: tuple[str, ...],
+    all_of_them: bool,
+    topic: str,
+    group: str,
+    cause: str,
+    reason: str,
+) -> None:
     """Give dead letters back to the groups they came from, after the cause is mended.
 
     \b
@@ -93,11 +111,15 @@ async def retry(site: Site, out: Output, ids: tuple[str, ...], all_of_them: bool
       postroad dlq retry 17
       postroad dlq retry --all --topic shop.order.events
     """
-    if all_of_them == bool(ids):
+    if all_of_them == bool(ids) or (ids and (group or cause)):
         raise click.UsageError("Give the ids of dead letters, or --all.")
     broker = site.require_broker()
-    dead = await _chosen(broker, ids, topic)
-    revived = await operations.retry_dead(site.store, broker, dead, actor=operations.this_user(), reason=reason)
+    chosen = await _chosen(broker, ids, topic)
+    dead = [one for one in chosen if operations.is_alike(one, group, cause)]
+    with watching(out, "giving back") as progress:
+        revived = await operations.retry_dead(
+            site.store, broker, dead, actor=operations.this_user(), reason=reason, progress=progress
+        )
     if out.as_json:
         out.data({"retried": [one.id for one in dead], "count": revived})
     else:
@@ -144,6 +166,18 @@ async def _with_attempts(site: Site, dead: Sequence[operations.DeadEvent]) -> Se
     except StoreUnavailable as error:
         click.echo(f"attempts are the broker's count, not the inbox's: {one_line(str(error))}", err=True)
         return dead
+
+
+async def _narrowed(
+    dead: AsyncIterator[operations.DeadEvent], group: str, cause: str, limit: int
+) -> Sequence[operations.DeadEvent]:
+    found: list[operations.DeadEvent] = []
+    async for one in dead:
+        if operations.is_alike(one, group, cause):
+            found.append(one)
+            if len(found) == limit:
+                break
+    return found
 
 
 async def _chosen(broker: Broker, ids: Sequence[str], topic: str) -> Sequence[operations.DeadEvent]:

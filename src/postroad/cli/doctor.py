@@ -2,14 +2,17 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Final
 
 import click
 
 from postroad.cli.application import load
 from postroad.cli.output import STYLES, Output, times
-from postroad.cli.site import close
+from postroad.cli.results import keep, kept, last_option
+from postroad.cli.site import close, require_file
 from postroad.cli.which import needs_app, typed
+from postroad.operations import results
 from postroad.operations.doctor import PATIENCE, Finding, Level, Report, examine
 
 _WORST_FIRST: Final = {
@@ -22,33 +25,49 @@ _WORST_FIRST: Final = {
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable output with stable keys.")
+@last_option
 @needs_app
-def doctor(app: str, as_json: bool) -> None:
+def doctor(app: str, as_json: bool, last: bool) -> None:
     """Examine a live installation: what is missing, wrong or standing still, and what to do about it.
 
     It changes nothing, and no check takes longer than a few seconds. Run it beside the relays and workers, as the
-    user they run as. Exit code: 0 no faults, 1 faults were found.
+    user they run as. The dashboard shows what was found. Exit code: 0 no faults, 1 faults were found.
 
     \b
     Examples:
       postroad doctor shop:road
       postroad doctor --json | jq '.findings[] | select(.level == "fault")'
+      postroad doctor --last
     """
-    report = asyncio.run(_examined(app))
     out = Output(as_json)
+    made, report = asyncio.run(_last(out, app) if last else _examined(out, app))
     if as_json:
-        out.data(report)
+        out.data(made | asdict(report))
     else:
         _tell(out, report)
     if report.at(Level.FAULT):
         raise click.exceptions.Exit(1)
 
 
-async def _examined(app: str) -> Report:
+async def _examined(out: Output, app: str) -> tuple[dict[str, object], Report]:
     road = load(app)
     again = f" --app {app}" if typed("app") or typed("app_argument") else ""
     try:
-        return await examine(road, again=again)
+        report = await examine(road, again=again)
+        if any(one.check == "tables" and one.level is Level.OK for one in report.findings):
+            # Else there is nowhere to keep it, and to try would make a missing SQLite file.
+            await keep(out, road.store, results.DOCTOR, report)
+        return {}, report
+    finally:
+        await close(road)
+
+
+async def _last(out: Output, app: str) -> tuple[dict[str, object], Report]:
+    road = load(app)
+    try:
+        require_file(road.store)
+        at, actor, report = await kept(out, road.store, results.DOCTOR, Report)
+        return {"at": at, "actor": actor}, report
     finally:
         await close(road)
 

@@ -2,6 +2,7 @@
 
 import re
 import traceback
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, NoReturn
@@ -36,6 +37,7 @@ _HOMES: Final = {
     "pause": "pausing",
     "resume": "pausing",
     "drain": "pausing",
+    "release": "pausing",
     "audit": "audit",
     "dashboard": "dashboard",
     "run": "running",
@@ -62,6 +64,17 @@ class Commands(click.Group):
             return None
         found: click.Command = getattr(import_module(f"postroad.cli.{_HOMES[name]}"), name)
         return found
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if (
+            args[0] not in _HOMES
+            and not context.resilient_parsing
+            and (near := get_close_matches(args[0], _HOMES, n=1))
+        ):
+            raise click.UsageError(f"There is no command {args[0]!r}. Did you mean {near[0]!r}?", context)
+        return super().resolve_command(context, args)
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         for word in args:

@@ -1,6 +1,7 @@
 """outbox: the events on their way out."""
 
 from collections.abc import Sequence
+from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Final
 from uuid import UUID
@@ -11,6 +12,7 @@ from postroad import operations
 from postroad.cli.ids import event_id, outbox_id
 from postroad.cli.output import Output
 from postroad.cli.payload import read_text
+from postroad.cli.progress import watching
 from postroad.cli.site import Site, on_site
 
 TIME: Final = click.DateTime(["%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M", "%Y-%m-%d"])
@@ -138,10 +140,11 @@ def tell_events(out: Output, found: Sequence[operations.OutboxEvent]) -> None:
 @click.argument("id", type=outbox_id)
 @on_site()
 async def show(site: Site, out: Output, id: UUID | str) -> None:
-    """Everything about one event: payload, attempts, error, and what people did to it."""
+    """Everything about one event: payload, attempts, error, what each group made of it, and what people did to it."""
     found = await operations.outbox_event(site.store, site.outboxes, id)
+    groups = await operations.records_of(site.store, found.event.id)
     if out.as_json:
-        out.data(found)
+        out.data({field.name: getattr(found, field.name) for field in fields(found)} | {"groups": groups})
         return
     event = found.event
     out.facts(
@@ -169,6 +172,24 @@ async def show(site: Site, out: Output, id: UUID | str) -> None:
             "payload": found.payload,
         }
     )
+    if groups:
+        out.table(
+            ("group", "state", "failures", "received", "settled", "next try", "error"),
+            [
+                (
+                    one.group,
+                    one.state,
+                    one.retry_count,
+                    one.received_at,
+                    one.processed_at,
+                    one.next_retry_at,
+                    one.error or "",
+                )
+                for one in groups
+            ],
+        )
+    else:
+        out.say("no group has it in this database", "dim")
     for act in found.history:
         out.say(f"{act.at:%Y-%m-%d %H:%M:%S}Z  {act.action} by {act.actor}  {act.detail}", "dim")
     if event.state in ("FAILED", "RETRY"):
@@ -178,10 +199,12 @@ async def show(site: Site, out: Output, id: UUID | str) -> None:
 
 @outbox.command()
 @click.argument("ids", type=outbox_id, nargs=-1)
-@click.option("--all-parked", is_flag=True, help="Every parked event; the next three narrow it.")
+@click.option("--all-parked", is_flag=True, help="Every parked event; the next five narrow it.")
 @click.option("--type", "type_", default="", help="With --all-parked, only this event type.")
 @click.option("--key", default="", help="With --all-parked, only this aggregate.")
 @click.option("--text", default="", help="With --all-parked, only with this text, in the error for instance.")
+@click.option("--since", type=TIME, help="With --all-parked, only written at this time (UTC) or later.")
+@click.option("--until", type=TIME, help="With --all-parked, only written before this time (UTC).")
 @click.option("--dry-run", is_flag=True, help="Only say which.")
 @click.option("--reason", default="", help="Kept in the audit table.")
 @on_site()
@@ -193,6 +216,8 @@ async def retry(
     type_: str,
     key: str,
     text: str,
+    since: datetime | None,
+    until: datetime | None,
     dry_run: bool,
     reason: str,
 ) -> None:
@@ -203,13 +228,16 @@ async def retry(
       postroad outbox retry 0198c2c5-7f0e-7d52-9f5e-2f9f6f0c7a11
       postroad outbox retry --all-parked --reason "topic created"
     """
-    if all_parked == bool(ids) or (ids and (type_ or key or text)):
+    if all_parked == bool(ids) or (ids and (type_ or key or text or since or until)):
         raise click.UsageError("Give the ids of events, or --all-parked.")
-    wanted = operations.Filter("FAILED", type_, key, text)
+    wanted = operations.Filter("FAILED", type_, key, text, utc(since), utc(until))
     parked = operations.all_matching(site.store, site.outboxes, wanted)
     chosen = [event.id async for event in parked] if all_parked else ids
     if not dry_run:
-        await operations.retry_events(site.store, site.outboxes, chosen, actor=operations.this_user(), reason=reason)
+        with watching(out, "freeing") as progress:
+            await operations.retry_events(
+                site.store, site.outboxes, chosen, actor=operations.this_user(), reason=reason, progress=progress
+            )
     if out.as_json:
         out.data({"would_retry" if dry_run else "retried": chosen})
         return

@@ -1,4 +1,4 @@
-"""pause, resume, drain: what stands still because a person said so."""
+"""pause, resume, drain, release: who stands still, or is given up, because a person said so."""
 
 import click
 
@@ -78,6 +78,27 @@ async def drain(site: Site, out: Output, worker: str, reason: str) -> None:
         out.say(
             f"{worker} finishes what is in hand and takes no more; then `postroad status` no longer shows it", "green"
         )
+
+
+@click.command()
+@click.argument("relay")
+@_REASON
+@on_site()
+async def release(site: Site, out: Output, relay: str, reason: str) -> None:
+    """Take the shards of a relay that is gone, instead of waiting until its lease has run out.
+
+    RELAY is a process as `postroad doctor` names it. One that is alive is refused: drain it.
+
+    \b
+    Example:
+      postroad release web-1:4711
+    """
+    actor = operations.this_user()
+    count = await operations.release_leases(site.store, relay, actor=actor, reason=reason)
+    if out.as_json:
+        out.data({"released": relay, "shards": count})
+    else:
+        out.say(f"{count} shards of {relay} can be taken by others", "green")
 
 
 def _one_of(group: str, outbox: str) -> None:

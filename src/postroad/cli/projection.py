@@ -1,20 +1,16 @@
 """projection: the read models, whether they are right, and building one anew."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
-from rich.text import Text
 from sqlalchemy import Select
 
 from postroad import operations
 from postroad.app import Postroad
 from postroad.cli.application import find
 from postroad.cli.output import Output, times
+from postroad.cli.progress import watching
 from postroad.cli.site import Site, on_site
 from postroad.errors import ConfigurationError
 from postroad.projections import Differences
@@ -24,7 +20,8 @@ _SOURCE = click.option(
     type=click.Choice(operations.SOURCES),
     default="declared",
     show_default=True,
-    help="Where the events come from: what the projection declares (else the broker), the broker, or the outbox.",
+    help="Where the events come from: what the projection declares (else the broker), the broker, the outbox or the "
+    "event store.",
 )
 _SINCE = click.option(
     "--since",
@@ -88,7 +85,7 @@ async def rebuild(
             out.say(f"{name} would be rebuilt from its {plan['source']}, beside {plan['table']}, and swapped", "yellow")
             out.say("Nothing was done. Add --yes to do it.")
         return
-    with _watching(out, f"rebuilding {name}") as tell:
+    with watching(out, f"rebuilding {name}") as tell:
         actor = operations.this_user()
         done = await operations.rebuild(road, name, events, actor=actor, accept_loss=accept_loss, tell=tell)
     if out.as_json:
@@ -117,7 +114,7 @@ async def verify(site: Site, out: Output, name: str, source: str, since: datetim
     road = _road(site)
     of = operations.projection(road, name)
     right = _query(against) if against else operations.projection_source(road, of, source, _utc(since))
-    with _watching(out, f"verifying {name}") as tell:
+    with watching(out, f"verifying {name}") as tell:
         found = await operations.verify(road, name, right, tell=tell)
     if out.as_json:
         out.data({"right": found.right, **_plain(found)})
@@ -161,18 +158,3 @@ def _query(reference: str) -> Select[Any]:
     if not isinstance(found, Select):
         raise ConfigurationError(f"{reference} is a {type(found).__name__}. Name a SQLAlchemy select(…).")
     return found
-
-
-class _Rate(ProgressColumn):
-    def render(self, task: Task) -> Text:
-        return Text(f"{task.speed:,.0f}/s" if task.speed else "")
-
-
-@contextmanager
-def _watching(out: Output, what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar with rate and remaining time, for whoever sits before it."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=out.as_json or not console.is_terminal, transient=True) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total or None)

@@ -98,7 +98,9 @@ async def _write(road: Postroad, event: object, options: dict[str, object]) -> t
         await require_database(road.store)
         async with road.session() as session, session.begin():
             added = road.add(session, event, **options)  # type: ignore[arg-type]
-            # Asked before the session writes it, in the same transaction.
-            return added, not await is_stored(road.store, await session.connection(), road.outboxes, added.id)
+            with road.store.translating():
+                # Asked before the session writes it, in the same transaction.
+                there = await is_stored(road.store, await session.connection(), road.outboxes, added.id)
+            return added, not there
     finally:
         await close(road)

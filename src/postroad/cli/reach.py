@@ -2,11 +2,13 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import Final
 
 from postroad.app import Postroad
 from postroad.brokers.base import Broker, Topology
-from postroad.errors import BrokerError, BrokerUnavailable, StoreUnavailable
+from postroad.errors import BrokerError, BrokerUnavailable, StoreError, StoreUnavailable
+from postroad.operations.doctor.consuming import deserted
 from postroad.operations.doctor.wire import unread_topics
 from postroad.stores import Store
 
@@ -18,8 +20,9 @@ PATIENCE: Final = 2.5
 
 async def require_database(store: Store) -> None:
     try:
-        async with asyncio.timeout(PATIENCE), store.reading() as connection:
-            await connection.exec_driver_sql("SELECT 1")
+        async with asyncio.timeout(PATIENCE):
+            # Not through the pool: where a file cannot be opened, aiosqlite's thread would speak up after the end.
+            await store.read("clock_read")
     except TimeoutError:
         raise StoreUnavailable(
             f"The database at {store.host} did not answer within {PATIENCE:g} s. "
@@ -40,6 +43,20 @@ async def tell_unread_topics(road: Postroad) -> None:
             "Start the service that reads it once, so that its subscription is there",
             ", ".join(topics),
         )
+
+
+async def deserted_groups(road: Postroad) -> Sequence[str]:
+    """A sentence about each; none where that cannot be told now."""
+    try:
+        async with asyncio.timeout(PATIENCE):
+            return await deserted(road)
+    except (BrokerError, StoreError, TimeoutError):
+        return ()
+
+
+async def tell_deserted_groups(road: Postroad) -> None:
+    for sentence in await deserted_groups(road):
+        log.warning("%s Bring its handlers back, or start the program that has them", sentence)
 
 
 async def require_broker(broker: Broker, topology: Topology) -> None:

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import click
@@ -14,11 +15,13 @@ from postroad.app import Postroad
 from postroad.cli.application import load
 from postroad.cli.banner import banner, show_counters, tell_handled
 from postroad.cli.output import Output
-from postroad.cli.reach import require_broker, require_database, tell_unread_topics
+from postroad.cli.reach import require_broker, require_database, tell_deserted_groups, tell_unread_topics
 from postroad.cli.signals import Stop
 from postroad.cli.site import close, completing, require_file
+from postroad.cli.trace import span
 from postroad.cli.which import needs_app
 from postroad.errors import ConfigurationError
+from postroad.telemetry.canary import Canary
 from postroad.telemetry.exposition import require_library
 from postroad.telemetry.http import address_of
 from postroad.telemetry.telemetry import Telemetry
@@ -39,6 +42,8 @@ class Plan:
     """A line for each event that was handled."""
     http: str | None = None
     """Where metrics and health are served."""
+    canary: timedelta | None = None
+    """How often one flies, if the command line says so."""
 
 
 http_option = click.option(
@@ -52,6 +57,13 @@ http_option = click.option(
 def _running_options(function: F) -> F:
     for option in (
         http_option,
+        click.option(
+            "--canary",
+            type=span,
+            envvar="POSTROAD_CANARY",
+            help="How often a canary flies on each topic that this service writes and somebody reads; 0s for never. "
+            "Default: as the application says.",
+        ),
         click.option("--json", "as_json", is_flag=True, help="Say what was started as JSON."),
         click.option("--log-format", type=click.Choice(logs.FORMATS), default="auto", show_default=True),
         click.option(
@@ -69,7 +81,9 @@ def _running_options(function: F) -> F:
 @click.command()
 @click.option("--quiet", "-q", is_flag=True, help="No line for each handled event.")
 @_running_options
-def dev(app: str, quiet: bool, http: str | None, log_level: str, log_format: str, as_json: bool) -> None:
+def dev(
+    app: str, quiet: bool, http: str | None, canary: timedelta | None, log_level: str, log_format: str, as_json: bool
+) -> None:
     """Everything in one process, for development.
 
     Creates or updates the tables, the topics and the subscriptions, then runs the relay and the consumers
@@ -81,35 +95,49 @@ def dev(app: str, quiet: bool, http: str | None, log_level: str, log_format: str
       DATABASE_URL=postgresql://localhost/shop postroad dev shop:road
     """
     tells_each = not (quiet or as_json or log_format == "json")
-    _serve(app, Plan(migrate=True, groups=None, tells_each=tells_each, http=http), log_level, log_format, as_json)
+    _serve(
+        app,
+        Plan(migrate=True, groups=None, tells_each=tells_each, http=http, canary=canary),
+        log_level,
+        log_format,
+        as_json,
+    )
 
 
 @click.command()
 @_running_options
-def run(app: str, http: str | None, log_level: str, log_format: str, as_json: bool) -> None:
+def run(app: str, http: str | None, canary: timedelta | None, log_level: str, log_format: str, as_json: bool) -> None:
     """The relay and the consumers of all groups, without touching the tables.
 
     \b
     Example:
       postroad db migrate shop:road && postroad run shop:road
     """
-    _serve(app, Plan(groups=None, http=http), log_level, log_format, as_json)
+    _serve(app, Plan(groups=None, http=http, canary=canary), log_level, log_format, as_json)
 
 
 @click.command()
 @_running_options
-def relay(app: str, http: str | None, log_level: str, log_format: str, as_json: bool) -> None:
+def relay(app: str, http: str | None, canary: timedelta | None, log_level: str, log_format: str, as_json: bool) -> None:
     """Only the relay: carries events from the outbox to the broker.
 
     Run as many as you like: they share the work, and take over from one that died.
     """
-    _serve(app, Plan(http=http), log_level, log_format, as_json)
+    _serve(app, Plan(http=http, canary=canary), log_level, log_format, as_json)
 
 
 @click.command()
 @click.option("--group", "groups", multiple=True, help="Only this group; may be repeated. Default: all of them.")
 @_running_options
-def worker(app: str, groups: tuple[str, ...], http: str | None, log_level: str, log_format: str, as_json: bool) -> None:
+def worker(
+    app: str,
+    groups: tuple[str, ...],
+    http: str | None,
+    canary: timedelta | None,
+    log_level: str,
+    log_format: str,
+    as_json: bool,
+) -> None:
     """Only the consumers and the commands: runs your handlers.
 
     \b
@@ -117,7 +145,7 @@ def worker(app: str, groups: tuple[str, ...], http: str | None, log_level: str, 
       postroad worker shop:road
       postroad worker shop:road --group receipts --group mailing
     """
-    _serve(app, Plan(relay=False, groups=groups or None, http=http), log_level, log_format, as_json)
+    _serve(app, Plan(relay=False, groups=groups or None, http=http, canary=canary), log_level, log_format, as_json)
 
 
 def _serve(app: str, plan: Plan, level: str, form: str, as_json: bool) -> None:
@@ -147,6 +175,7 @@ async def _until_stopped(road: Postroad, app: str, plan: Plan, out: Output) -> i
 async def _run(road: Postroad, app: str, plan: Plan, out: Output, stop: Stop) -> None:
     if not plan.migrate:
         require_file(road.store)
+    road.canary = canary_of(road.canary, plan)
     async with AsyncExitStack() as serving:
         if plan.http:
             # Before anything can take long: whoever asks is told that it starts, and until the end that it stops.
@@ -159,6 +188,15 @@ async def _run(road: Postroad, app: str, plan: Plan, out: Output, stop: Stop) ->
         await _work(road, app, plan, out, stop)
     if not out.as_json:
         out.say("stopped")
+
+
+def canary_of(declared: Canary | None, plan: Plan) -> Canary | None:
+    """The command line counts for more than the application. Unasked none flies: consumers that are not Postroad's, and
+    queues that take certain types only, have to know of it first."""
+    if plan.canary is None:
+        return declared
+    topics = declared.topics if declared else ()
+    return Canary(topics, plan.canary.total_seconds()) if plan.canary else None
 
 
 async def _work(road: Postroad, app: str, plan: Plan, out: Output, stop: Stop) -> None:
@@ -174,4 +212,5 @@ async def _work(road: Postroad, app: str, plan: Plan, out: Output, stop: Stop) -
         stop.ready()
         banner(out, road, app, runner, applied)
         await tell_unread_topics(road)
+        await tell_deserted_groups(road)
         await show_counters(out, runner, stop.event)

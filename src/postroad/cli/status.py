@@ -6,6 +6,7 @@ import click
 
 from postroad import operations
 from postroad.cli.output import Output, age, counted, times
+from postroad.cli.reach import deserted_groups
 from postroad.cli.site import Site, on_site
 from postroad.operations import MOST_COUNTED, MOST_DEAD
 
@@ -33,8 +34,12 @@ async def status(site: Site, out: Output) -> None:
     _outboxes(out, found.outboxes, site.again)
     _parked(out, found.parked, site.again)
     _groups(out, found.groups, site.again)
+    if site.road and not found.broker_trouble:
+        for sentence in await deserted_groups(site.road):
+            out.say(sentence, "yellow")
     _failed(out, found, site.again)
-    _workers(out, found.workers)
+    _workers(out, found.workers, site.again)
+    _leases(out, found.leases, site.again)
 
 
 def _outboxes(out: Output, outboxes: Sequence[operations.OutboxStatus], again: str) -> None:
@@ -120,23 +125,34 @@ def _failed(out: Output, found: operations.Status, again: str) -> None:
             out.say(f"  postroad dlq retry {dead.id} --topic {dead.topic}{again}")
 
 
-def _workers(out: Output, workers: Sequence[operations.WorkerStatus]) -> None:
+def _workers(out: Output, workers: Sequence[operations.WorkerStatus], again: str) -> None:
     out.heading("At work")
     present, gone = [one for one in workers if not one.gone], [one for one in workers if one.gone]
     if present:
         _worker_table(out, present)
     else:
-        out.say("nobody: start a relay and a worker with `postroad run`", "yellow")
+        out.say(f"nobody: start a relay and a worker with `postroad run{again}`", "yellow")
     if gone:
         out.heading("Gone without a word")
         _worker_table(out, gone)
 
 
 def _worker_table(out: Output, workers: Sequence[operations.WorkerStatus]) -> None:
-    rows = [
-        (one.kind, one.detail, one.name, age(max(0.0, one.running_for - one.silent_for)), age(one.silent_for))
-        for one in workers
-    ]
+    rows = [(one.kind, one.detail, one.name, age(one.running_for), age(one.silent_for)) for one in workers]
     out.table(("kind", "for", "process", "running", "last seen"), rows)
     for name, draining in {one.name: one.draining for one in workers if one.draining}.items():
         out.say(f"{name} is draining {draining}", "yellow")
+
+
+def _leases(out: Output, leases: Sequence[operations.Lease], again: str) -> None:
+    if not leases:
+        return
+    out.table(
+        ("outbox", "shards", "held by", "for another"),
+        [
+            (one.outbox, one.shards, one.owner, f"{age(max(0.0, one.seconds_left))}{', but gone' * one.gone}")
+            for one in leases
+        ],
+    )
+    for owner in dict.fromkeys(one.owner for one in leases if one.gone and one.seconds_left > 0):
+        out.say(f"  postroad release {owner}{again}")

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import click
 
+from postroad import operations
 from postroad.brokers.base import Broker, Change, Topology
 from postroad.cli.output import Output
 from postroad.cli.reach import require_broker
@@ -14,6 +15,20 @@ from postroad.errors import ConfigurationError
 @click.group()
 def topology() -> None:
     """The broker's topics, subscriptions and dead letters: what is missing, and make it so."""
+
+
+@topology.command()
+@on_site(argument=True, creates=True, asks=False)
+async def show(site: Site, out: Output) -> None:
+    """Who reads what: the service's topics, the groups that read them, here and elsewhere, and their handlers."""
+    found = await operations.layout(site.require_road())
+    if out.as_json:
+        out.data(found)
+        return
+    read = {topic: [one for one in found.readers if one.topic == topic] for topic in found.topics}
+    rows = [(topic, one.group, *_handlers(found, topic, one)) for topic in found.topics for one in read[topic]]
+    rows += [(topic, "", "nobody reads it") for topic in found.topics if not read[topic]]
+    out.table(("topic", "group", "handlers"), sorted(rows))
 
 
 @topology.command()
@@ -53,6 +68,12 @@ async def apply(site: Site, out: Output) -> None:
         out.data({"broker": broker.address, "changes": changes, "applied": True})
     elif changes:
         out.say("done", "green")
+
+
+def _handlers(found: operations.Layout, topic: str, reader: operations.Reader) -> tuple[str]:
+    mine = [one for one in found.reactions if one.group == reader.group and one.type in found.topics[topic]]
+    told = ", ".join(f"{one.handler} ({one.type})" for one in mine)
+    return (told if reader.here else "elsewhere",)
 
 
 async def _reached(site: Site) -> tuple[Broker, Topology]:

@@ -9,10 +9,11 @@ import msgspec
 from postroad import consistency
 from postroad.cli.check import grace_option, since_option
 from postroad.cli.output import Output, times
+from postroad.cli.results import keep, kept, last_option
 from postroad.cli.site import Site, on_site
 from postroad.consistency import Ledger
 from postroad.errors import ConfigurationError
-from postroad.operations import this_user
+from postroad.operations import results, this_user
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -23,9 +24,17 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--export", "to", type=_FILE, help="Write what this service's groups got, for the producer.")
 @click.option("--against", type=_FILE, help="Compare with what another service has exported.")
 @click.option("--resend", is_flag=True, help="Send what is missing to the broker once more.")
+@last_option
 @on_site(argument=True)
 async def verify(
-    site: Site, out: Output, since: timedelta, grace: timedelta, to: Path | None, against: Path | None, resend: bool
+    site: Site,
+    out: Output,
+    since: timedelta,
+    grace: timedelta,
+    to: Path | None,
+    against: Path | None,
+    resend: bool,
+    last: bool,
 ) -> None:
     """Whether each group got what was sent, by comparing sums per minute. Exit code 1 when something is missing.
 
@@ -34,20 +43,25 @@ async def verify(
       postroad verify shop:road
       postroad verify mail:road --export mail.json
       postroad verify shop:road --against mail.json --resend
+      postroad verify --last
     """
     if to and (against or resend):
         raise click.UsageError("--export only writes; use --against and --resend where the events come from.")
-    road, seconds = site.require_road(), grace.total_seconds()
+    if last and (to or against or resend):
+        raise click.UsageError("--last only shows what was found; --export, --against and --resend look anew.")
+    seconds, made = grace.total_seconds(), dict[str, object]()
     if to:
-        ledger = await consistency.export(road, since=since, grace=seconds)
+        ledger = await consistency.export(site.require_road(), since=since, grace=seconds)
         _write(to, ledger)
         out.say(f"{times(len(ledger.groups), 'group')} written to {to}", "green")
         return
-    other = _read(against) if against else None
-    losses = await consistency.verify(road, since=since, grace=seconds, against=other)
-    sent = await consistency.resend(road, losses, actor=this_user()) if resend else 0
+    if last:
+        made["at"], made["actor"], losses = await kept(out, site.store, results.VERIFY, list[consistency.Loss])
+    else:
+        losses = await _compared(site, out, since, seconds, against)
+    sent = await consistency.resend(site.require_road(), losses, actor=this_user()) if resend else 0
     if out.as_json:
-        out.data({"losses": losses, "resent": sent})
+        out.data({**made, "losses": losses, "resent": sent})
     elif losses:
         out.table(
             ("group", "topic", "type", "sent", "seen", "first"),
@@ -58,6 +72,16 @@ async def verify(
         out.say("every group got what was sent", "green")
     if losses and not resend:
         raise click.exceptions.Exit(1)
+
+
+async def _compared(
+    site: Site, out: Output, since: timedelta, grace: float, against: Path | None
+) -> list[consistency.Loss]:
+    other = _read(against) if against else None
+    losses = await consistency.verify(site.require_road(), since=since, grace=grace, against=other)
+    if other is None:
+        await keep(out, site.store, results.VERIFY, consistency.shortened(losses))
+    return list(losses)
 
 
 def _write(file: Path, ledger: Ledger) -> None:

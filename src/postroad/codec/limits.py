@@ -1,5 +1,6 @@
 """What the brokers take, checked when an event is written: an oversize message would be retried for ever."""
 
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
@@ -12,7 +13,7 @@ MAX_ATTRIBUTES: Final = 100
 MAX_NAME_BYTES: Final = 256
 MAX_VALUE_BYTES: Final = 1_024
 
-
+_free_texts = attrgetter("aggregate_id", "tenant", *OPTIONAL_ATTRIBUTES)
 _PLAIN_BYTES: Final = 4_096
 """More than the attributes of a plain message can take together, with their names."""
 
@@ -57,9 +58,8 @@ def _is_plain(message: Message) -> bool:
     """Nearly every message: a little text in ASCII, and no headers. One look at all of it together is enough."""
     if message.headers:
         return False
-    free = (message.aggregate_id, message.tenant, *(getattr(message, name) for name in OPTIONAL_ATTRIBUTES))
     try:
-        text = "".join(filter(None, free))
+        text = "".join(filter(None, _free_texts(message)))
     except TypeError:
         return False
     return text.isascii() and "\0" not in text and len(text) <= MAX_VALUE_BYTES

@@ -47,13 +47,13 @@ class Upcasters:
         if have > want:
             raise UnknownVersion(
                 f"{message.type} v{have} is newer than v{want}, the newest this service can read. "
-                f"Deploy a class for v{have}, then replay the message."
+                f"Deploy a class for v{have}, then: postroad dlq retry"
             )
         if missing := self.missing(message.type, have, want):
             gaps = ", ".join(f"v{v} to v{v + 1}" for v in missing)
             raise UnknownVersion(
                 f"{message.type} v{have} cannot be read as v{want}: no upcaster leads from {gaps}. "
-                "Register it, then replay the message."
+                "Register it, then: postroad dlq retry"
             )
 
 
@@ -71,7 +71,7 @@ def _as_sent(message: Message, event_type: EventType) -> EventType:
     if sent is None:
         raise UnknownVersion(
             f"{message.type} v{message.schema_version} cannot be read: its class is not declared here. "
-            "Declare it with @event, then replay the message."
+            "Declare it with @event, then: postroad dlq retry"
         )
     return sent
 

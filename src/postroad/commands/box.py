@@ -3,7 +3,7 @@
 import os
 import random
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
@@ -11,11 +11,11 @@ from uuid import UUID
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from postroad.commands.record import CommandRecord, CommandStatus, columns_of, record_of
-from postroad.errors import CommandStillProcessing, LeaseLost, StoreBusy
+from postroad.errors import CommandStillProcessing, LeaseLost, StoreBusy, StoreError
 from postroad.eventstore.store import insert_new
 from postroad.message import Message
 from postroad.retry import Decision, Retry, describe
-from postroad.stores.base import Store
+from postroad.stores.base import Result, Store
 
 LEASE: Final = 30.0
 
@@ -24,12 +24,14 @@ LEASE: Final = 30.0
 class Held:
     """The right to settle one command."""
 
-    record: CommandRecord
+    message: Message
+    retry_count: int
+    """Attempts that have failed so far."""
     epoch: int
 
     @property
     def id(self) -> UUID:
-        return self.record.command_id
+        return self.message.id
 
 
 class CommandBox:
@@ -38,6 +40,20 @@ class CommandBox:
         # Two boxes of one process are two holders.
         holder = f"{(randomness or random).getrandbits(32):08x}"
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{holder}"[:255]
+
+    async def begin(self, message: Message) -> Held | None:
+        """The right to carry out what nobody has asked for before, in one statement; None if its id is known."""
+        values = {**columns_of(message), "owner": self.owner, "seconds": self.lease}
+        try:
+            new = (await self._insert(values)).rowcount == 1
+        except StoreError as error:
+            if self.store.code_of(error.__cause__ or error) not in self.store.duplicate_codes:
+                raise
+            new = False
+        return Held(message, 0, 1) if new else None
+
+    async def _insert(self, values: Mapping[str, Any]) -> Result:
+        return await self.store.change("command_begin", **values)
 
     async def open(self, connection: AsyncConnection, message: Message) -> Held | CommandRecord:
         """The right to carry it out now, or its record if that has been done already.
@@ -74,7 +90,7 @@ class CommandBox:
             owner=self.owner,
             seconds=self.lease,
         )
-        return Held(record, record.epoch + 1) if taken.rowcount == 1 else None
+        return Held(record.message, record.retry_count, record.epoch + 1) if taken.rowcount == 1 else None
 
     async def complete(self, connection: AsyncConnection, held: Held) -> None:
         """In the transaction of its events. Raises LeaseLost, which rolls it back, after somebody took over."""
@@ -82,7 +98,7 @@ class CommandBox:
             done = await self.store.execute(connection, "command_complete", command_id=held.id, epoch=held.epoch)
         if done.rowcount != 1:
             raise LeaseLost(
-                f"{held.record.command_type} {held.id} was taken over from this process; its work was rolled back. "
+                f"{held.message.type} {held.id} was taken over from this process; its work was rolled back. "
                 "Ask again with the same id for what became of it."
             )
 

@@ -122,12 +122,27 @@ class Executor:
     async def _open(self, message: Message) -> Held | CommandRecord:
         for failed in range(1, _FRESH_STARTS):
             try:
-                async with self.box.store.transaction() as connection:
-                    return await self.box.open(connection, message)
+                return await self._open_once(message)
             except StoreBusy:
                 await self._breathe(failed)
+        return await self._open_once(message)
+
+    async def _open_once(self, message: Message) -> Held | CommandRecord:
+        if begun := await self._begin(message):
+            return begun
         async with self.box.store.transaction() as connection:
             return await self.box.open(connection, message)
+
+    async def _begin(self, message: Message) -> Held | None:
+        """Whoever is cancelled in the middle must not leave it begun, with nobody to carry it out."""
+        beginning = asyncio.ensure_future(self.box.begin(message))
+        try:
+            return await asyncio.shield(beginning)
+        except asyncio.CancelledError:
+            await asyncio.wait((beginning,))
+            if not beginning.cancelled() and not beginning.exception() and (held := beginning.result()):
+                await self._let_go(held, None, "cancelled")
+            raise
 
     # -- the work --------------------------------------------------------------------------------------
 
@@ -144,7 +159,7 @@ class Executor:
             if not await self._is_completed(held):
                 raise
         except Exception as error:
-            failures = held.record.retry_count + 1
+            failures = held.retry_count + 1
             decision = decide(error, failures, backoff) if backoff else Dead(describe(error))
             if await self.box.fail(held, error, decision, failures) or not await self._is_completed(held):
                 self._tell(held, error, failures, decision)
@@ -166,39 +181,41 @@ class Executor:
                 return await self._work(session, held)
 
     async def _work(self, session: AsyncSession, held: Held) -> Sequence[DomainEvent]:
-        record = held.record
-        known = self.commands.handler_of(record.command_type)
-        token = current_message.set(record.message)
+        message = held.message
+        known = self.commands.handler_of(message.type)
+        token = current_message.set(message)
         try:
-            command = self._read(record, known)
+            command = self._read(message, known)
             _validate(command)
-            place = (record.aggregate_type, record.aggregate_id)
-            offered, expected = await self._offer(session, record, known)
+            place = (message.aggregate_type, message.aggregate_id)
+            offered, expected = await self._offer(session, message, known)
             events = _listed(await known.handler.call(command, offered, session))
-            await self.events.append(session, events, expected={} if expected is None else {place: expected})
+            written = await self.events.append(session, events, expected={} if expected is None else {place: expected})
         finally:
             current_message.reset(token)
-        written = await self.events.caused_by(held.id, session)
+        if held.epoch > 1 or known.handler.wants & {"session", "road"}:
+            # It may have appended by itself, or brought something about when it ran before.
+            written = await self.events.caused_by(held.id, session)
         # Last: the row stays locked from here to the commit, and renewals would wait for it.
         await self.box.complete(await session.connection(), held)
         return written
 
     async def _offer(
-        self, session: AsyncSession, record: CommandRecord, known: CommandHandler
+        self, session: AsyncSession, message: Message, known: CommandHandler
     ) -> tuple[dict[str, object], int | None]:
-        offered: dict[str, object] = {"message": record.message, "road": self._road}
+        offered: dict[str, object] = {"message": message, "road": self._road}
         if not known.handler.wants & {"state", "version"}:
             return offered, None
-        place = (record.aggregate_type, record.aggregate_id)
+        place = (message.aggregate_type, message.aggregate_id)
         if known.state is not None:
             offered["state"], version = await self.events.load(known.state, *place, target=session)
         else:
             version = await self.events.version(*place, target=session)
         return offered | {"version": version}, version
 
-    def _read(self, record: CommandRecord, known: CommandHandler) -> object:
+    def _read(self, message: Message, known: CommandHandler) -> object:
         try:
-            return json_codec.decode(record.payload, known.kind)
+            return json_codec.decode(message.payload, known.kind)
         except UnreadableMessage as fault:
             raise InvalidCommand(str(fault)) from None
 
@@ -210,7 +227,7 @@ class Executor:
             if backoff:
                 await self.box.release(held, _OUTAGE_WAIT)
             else:
-                await self.box.fail(held, PostroadError(), Dead(reason), held.record.retry_count)
+                await self.box.fail(held, PostroadError(), Dead(reason), held.retry_count)
         except StoreError:
             pass  # then the lease ends by itself, and a worker takes it over
 
@@ -227,8 +244,7 @@ class Executor:
 
     def _tell(self, held: Held, error: Exception, failures: int, decision: object) -> None:
         then = f"next try in {decision.after:g} s" if isinstance(decision, Retry) else "no further try"
-        record = held.record
-        _log.warning("%s %s failed (attempt %d), %s: %s", record.command_type, held.id, failures, then, describe(error))
+        _log.warning("%s %s failed (attempt %d), %s: %s", held.message.type, held.id, failures, then, describe(error))
 
 
 def _listed(result: Any) -> Sequence[object]:

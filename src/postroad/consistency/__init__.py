@@ -7,8 +7,21 @@
 
 from postroad.consistency.check import check
 from postroad.consistency.ledger import Ledger
-from postroad.consistency.losses import Loss, export, resend, verify
+from postroad.consistency.losses import MOST_KEPT, Loss, export, resend, shortened, verify
 from postroad.consistency.repair import Repaired, repair
 from postroad.consistency.report import Finding, Report
 
-__all__ = ["Finding", "Ledger", "Loss", "Repaired", "Report", "check", "export", "repair", "resend", "verify"]
+__all__ = [
+    "MOST_KEPT",
+    "Finding",
+    "Ledger",
+    "Loss",
+    "Repaired",
+    "Report",
+    "check",
+    "export",
+    "repair",
+    "resend",
+    "shortened",
+    "verify",
+]

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from postroad.consistency.readmodels import behind
 from postroad.consistency.report import KINDS, Finding, Report
 from postroad.consistency.unreadable import unreadable
 from postroad.consistency.window import DAY, GRACE, Window, ranges, window
@@ -38,8 +39,9 @@ async def check(
         tell(kind)
         if count:
             counts[kind, where] = counts.get((kind, where), 0) + count
-            ids.setdefault((kind, where), []).extend(some)
-    findings = [Finding(*place, count, ids[place][:first]) for place, count in counts.items()]
+            kept = ids.setdefault((kind, where), [])
+            kept.extend(some[: first - len(kept)])  # no more: there may be millions
+    findings = [Finding(*place, count, ids[place]) for place, count in counts.items()]
     findings.sort(key=lambda one: (list(KINDS).index(one.kind), one.where))
     return Report(look.window.since, look.window.until, look.commands, look.events, findings)
 
@@ -52,7 +54,7 @@ class Look:
         self.commands = self.events = 0
 
     async def all(self) -> AsyncIterator[Found]:
-        for part in (self._commands, self._events, self._groups, self._late):
+        for part in (self._commands, self._events, self._groups, self._projections, self._late):
             async for found in part():
                 yield found
         async for where, id in unreadable(self.road):
@@ -121,6 +123,11 @@ class Look:
                         "check_unseen", outbox, **piece, group=group, types=types, until=self.window.until
                     )
                     yield self._told("unseen", group, found)
+
+    async def _projections(self) -> AsyncIterator[Found]:
+        for projection in self.road.projections.values():
+            async for rows in behind(self.road, projection, self.window):
+                yield "behind_projection", projection.name, len(rows), rows
 
     async def _late(self) -> AsyncIterator[Found]:
         for kind in ("expired_command", "late_command"):

@@ -1,9 +1,9 @@
 """Find what a group never got by comparing sums; only where they differ are ids looked at, and sent again if wanted."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from postroad.brokers.base import Confirmed
@@ -15,6 +15,9 @@ from postroad.operations.outbox import outbox_message
 
 if TYPE_CHECKING:
     from postroad.app import Postroad
+
+MOST_KEPT: Final = 100
+_MOST_IDS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,11 @@ async def _look(road: "Postroad", seen: Window, group: str, sent: Entry, got: En
         have = {road.store.id_out(row.event_id) for row in known}
         ids = [id for id in ids if id not in have]
     return [Loss(group, sent.topic, sent.type, sent.events, got.events, ids)] if ids else []
+
+
+def shortened(losses: Sequence[Loss]) -> Sequence[Loss]:
+    """As many as a person reads, to be kept: who got nothing for a day lacks more than a row should hold."""
+    return [replace(one, ids=one.ids[:_MOST_IDS]) for one in losses[:MOST_KEPT]]
 
 
 async def resend(road: "Postroad", losses: Sequence[Loss], *, actor: str = "") -> int:

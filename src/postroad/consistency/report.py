@@ -12,6 +12,7 @@ KINDS: Final[Mapping[str, str]] = {
     "unseen": "events that were sent, but that a group has no record of",
     "doubled": "versions of an aggregate that a group has handled under two ids",
     "out_of_order": "events that a group has handled after a later one of the same aggregate",
+    "behind_projection": "rows of a read model that lack what its group has handled",
     "expired_command": "commands whose holder has vanished",
     "late_command": "commands that should have been carried out by now",
     "expired_inbox": "events whose handler has vanished",
@@ -29,11 +30,12 @@ class Finding:
     """The group or the outbox; empty where there is only one place."""
     count: int
     ids: Sequence[str]
-    """The first of them: ids of events or commands; of a version gap, the aggregate and the version behind it."""
+    """The first of them: ids of events or commands; of a version gap, the aggregate and the version behind it; of
+    a read model, the aggregate and the version that was handled."""
 
     @property
     def told(self) -> str:
-        return KINDS[self.kind]
+        return KINDS.get(self.kind, self.kind)  # it may have been kept by newer code
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from postroad.dashboard import desk as reading
 from postroad.dashboard.access import Role, User
 from postroad.dashboard.desk import Desk
 from postroad.errors import OperationRefused
-from postroad.operations import doctor
+from postroad.operations import audit, doctor, results
 
 S = TypeVar("S", bound="Particulars")
 
@@ -70,6 +70,10 @@ class OneOutbox(Particulars, frozen=True):
 
 class OneWorker(Particulars, frozen=True):
     worker: str
+
+
+class OneOwner(Particulars, frozen=True):
+    owner: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,26 +204,45 @@ async def _drain(desk: Desk, user: User, given: OneWorker) -> Done:
     return Done(f"{given.worker} finishes what is in hand and takes no more", "/workers")
 
 
+async def _release(desk: Desk, user: User, given: OneOwner) -> Done:
+    count = await operations.release_leases(desk.road.store, given.owner, actor=user.name, reason=given.reason)
+    return Done(f"{_count(count, 'shard')} of {given.owner} can be taken by others", "/workers")
+
+
 async def _command_retry(desk: Desk, user: User, given: OneEvent) -> Done:
     await operations.retry_command(desk.road.store, reading.own_id(given.id), actor=user.name, reason=given.reason)
     return Done("A worker will carry it out again", f"/commands/{given.id}")
 
 
 async def _check(desk: Desk, user: User, given: Particulars) -> Done:
-    async def piece(_: Any) -> None:
-        report = await consistency.check(desk.road)
-        losses = await consistency.verify(desk.road)
-        desk.results.checked = reading.Checked(desk.road.clock.now(), user.name, report, losses)
+    road = desk.road
 
+    async def piece(_: Any) -> None:
+        await results.keep(road.store, results.CHECK, await consistency.check(road), actor=user.name)
+        losses = consistency.shortened(await consistency.verify(road))
+        await results.keep(road.store, results.VERIFY, losses, actor=user.name)
+
+    await _asked(desk, user, "consistency.check", given)
     return _started(desk, user, "Check of consistency", [None], piece, "/consistency")
 
 
 async def _examine(desk: Desk, user: User, given: Particulars) -> Done:
-    async def piece(_: Any) -> None:
-        report = await doctor.examine(desk.road)
-        desk.results.examined = reading.Examined(desk.road.clock.now(), user.name, report)
+    road = desk.road
 
+    async def piece(_: Any) -> None:
+        await results.keep(road.store, results.DOCTOR, await doctor.examine(road), actor=user.name)
+
+    await _asked(desk, user, "doctor.examine", given)
     return _started(desk, user, "The doctor's examination", [None], piece, "/doctor")
+
+
+async def _asked(desk: Desk, user: User, action: str, given: Particulars) -> None:
+    """Who set a job going that only looks; those that change something write it down with each change."""
+    store = desk.road.store
+    async with store.transaction() as connection:
+        await audit.record(
+            store, connection, actor=user.name, action=action, subject=desk.road.source, detail=given.reason
+        )
 
 
 def _started(desk: Desk, user: User, title: str, subjects: Any, piece: Any, shows: str = "") -> Done:
@@ -246,6 +269,7 @@ ACTS: Final[Mapping[str, Act]] = {
     "outbox.pause": Act("Send nothing more from an outbox", Role.OPERATOR, OneOutbox, _pause_outbox),
     "outbox.resume": Act("Let a paused outbox go on", Role.OPERATOR, OneOutbox, _resume_outbox),
     "worker.drain": Act("Let a worker take no more", Role.OPERATOR, OneWorker, _drain),
+    "lease.release": Act("Take the shards of a relay that is gone", Role.OPERATOR, OneOwner, _release),
     "command.retry": Act("Carry out a failed command again", Role.OPERATOR, OneEvent, _command_retry),
     "consistency.check": Act("Look whether everything fits together", Role.OPERATOR, Particulars, _check),
     "doctor.examine": Act("Examine the installation", Role.OPERATOR, Particulars, _examine),

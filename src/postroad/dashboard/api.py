@@ -94,25 +94,28 @@ async def _command(desk: Desk, request: Request) -> operations.CommandDetail:
     return await reading.command(desk, request.path_params["id"])
 
 
-async def _checked(desk: Desk, request: Request) -> reading.Checked | None:
-    return desk.results.checked
+async def _consistent(desk: Desk, request: Request) -> reading.Consistency:
+    return await reading.consistent(desk)
 
 
 async def _examined(desk: Desk, request: Request) -> reading.Examined | None:
-    return desk.results.examined
+    return await reading.examined(desk)
 
 
 async def _history(desk: Desk, request: Request) -> Sequence[operations.OutboxEvent]:
-    path, road = request.path_params, desk.road
-    return await operations.aggregate_history(road.store, road.outboxes, path["type"], path["id"])
+    return await reading.history(desk, request.path_params["type"], request.path_params["id"], request.query_params)
 
 
 async def _scheduled(desk: Desk, request: Request) -> Sequence[operations.OutboxEvent]:
-    return await operations.scheduled(desk.road.store, desk.road.outboxes, limit=reading.PAGE)
+    return await reading.scheduled(desk, request.query_params)
 
 
 async def _audit(desk: Desk, request: Request) -> Sequence[operations.Act]:
-    return await operations.acts(desk.road.store, subject=request.query_params.get("subject", ""))
+    return await reading.audit(desk, request.query_params)
+
+
+async def _layout(desk: Desk, request: Request) -> operations.Layout:
+    return await operations.layout(desk.road)
 
 
 async def _job(desk: Desk, request: Request) -> Job:
@@ -142,11 +145,14 @@ QUESTIONS: Final = (
         "/api/commands", "Commands, newest first", list[operations.CommandView], _commands, ("status", "type", "after")
     ),
     Question("/api/commands/{id}", "One command", operations.CommandDetail, _command),
-    Question("/api/consistency", "What the last check has found", reading.Checked | None, _checked),
+    Question("/api/consistency", "What the last check has found", reading.Consistency, _consistent),
     Question("/api/doctor", "What the last examination has found", reading.Examined | None, _examined),
-    Question("/api/aggregates/{type}/{id:path}", "An aggregate's events", list[operations.OutboxEvent], _history),
-    Question("/api/scheduled", "Delayed events still to come", list[operations.OutboxEvent], _scheduled),
-    Question("/api/audit", "What people did", list[operations.Act], _audit, ("subject",)),
+    Question(
+        "/api/aggregates/{type}/{id:path}", "An aggregate's events", list[operations.OutboxEvent], _history, ("before",)
+    ),
+    Question("/api/scheduled", "Delayed events still to come", list[operations.OutboxEvent], _scheduled, ("after",)),
+    Question("/api/audit", "What people did", list[operations.Act], _audit, ("subject", "before")),
+    Question("/api/topology", "Service, topics, groups and handlers", operations.Layout, _layout),
     Question("/api/jobs/{id}", "How far a job has come", Job, _job),
 )
 

@@ -21,12 +21,12 @@ from postroad.app import Postroad
 from postroad.dashboard import api, pages
 from postroad.dashboard.access import CSRF, SESSION, Authorize, Door, allowed_hosts, may_act
 from postroad.dashboard.acts import Forbidden, do
-from postroad.dashboard.desk import Desk
+from postroad.dashboard.desk import TRACE_ID, Desk
 from postroad.dashboard.mask import Mask
 from postroad.dashboard.openapi import document
 from postroad.dashboard.view import render
 from postroad.dashboard.watch import INTERVAL, Watch
-from postroad.errors import BrokerError, OperationRefused, PostroadError, StoreError
+from postroad.errors import BrokerError, ConfigurationError, OperationRefused, PostroadError, StoreError
 from postroad.redact import one_line
 
 HEADERS: Final = {
@@ -53,16 +53,21 @@ def dashboard_app(
     token: str = "",
     hosts: Sequence[str] = (),
     mask: Sequence[str] = (),
+    trace_url: str = "",
     interval: float = INTERVAL,
 ) -> Starlette:
     """The dashboard of one service, to be served or mounted.
 
     Without `authorize` and `token` only visitors from this machine come in. `authorize` says who makes a request and
     which role that is. `hosts` are the names under which it may be reached besides localhost. `mask` names fields of
-    payloads that nobody may see.
+    payloads that nobody may see. `trace_url` is where a trace is shown, with {trace_id} in the place of its id.
     """
+    if trace_url and not (trace_url.startswith(("https://", "http://")) and TRACE_ID in trace_url):
+        raise ConfigurationError(
+            f"trace_url is {trace_url!r}. Write the address of a trace, as in https://jaeger.example.com/trace/{TRACE_ID}."
+        )
     door = Door(allowed_hosts(hosts), token, authorize)
-    desk = Desk(road, door, Mask(mask), Watch(road, interval))
+    desk = Desk(road, door, Mask(mask), Watch(road, interval), trace_url)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:

@@ -1,9 +1,11 @@
 """What the pages and the API read: the same questions, the same masked answers."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
+from urllib.parse import quote
 from uuid import UUID
 
 from postroad import consistency, operations
@@ -16,10 +18,10 @@ from postroad.errors import BrokerError, OperationRefused
 from postroad.events import declared
 from postroad.inbox.records import Records
 from postroad.message import parse_id, rfc3339
-from postroad.operations import doctor
-from postroad.operations.failures import fingerprint
+from postroad.operations import doctor, results
 
 PAGE: Final = 50
+TRACE_ID: Final = "{trace_id}"
 _MOST_SHOWN: Final = 200
 _RETRYABLE: Final = ("FAILED", "RETRY")
 
@@ -29,7 +31,14 @@ class Checked:
     at: datetime
     actor: str
     report: consistency.Report
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    at: datetime
+    actor: str
     losses: Sequence[consistency.Loss]
+    """The first of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +48,12 @@ class Examined:
     report: doctor.Report
 
 
-@dataclass(slots=True)
-class Results:
-    """The last of each, of this process: to look again is cheaper than to keep what is out of date."""
+@dataclass(frozen=True, slots=True)
+class Consistency:
+    """The last of each, wherever it was made."""
 
-    checked: Checked | None = None
-    examined: Examined | None = None
+    checked: Checked | None
+    compared: Compared | None
 
 
 @dataclass(frozen=True)
@@ -53,8 +62,8 @@ class Desk:
     door: Door
     mask: Mask
     watch: Watch
+    trace_url: str = ""
     jobs: Jobs = field(default_factory=Jobs)
-    results: Results = field(default_factory=Results)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +93,8 @@ class EventView:
     detail: operations.OutboxDetail
     arrivals: Sequence[Arrival]
     editable: bool
+    trace: str
+    """Where its trace is shown; empty if nobody traced it, or nobody has said where."""
     broker_delays: bool
     """Whether the broker keeps a delayed event until its time; else the outbox does."""
 
@@ -167,8 +178,13 @@ async def event(desk: Desk, id: str) -> EventView:
         detail=replace(detail, payload=desk.mask(detail.payload), attributes=desk.mask(detail.attributes)),
         arrivals=await _arrivals(desk, detail),
         editable=kind is not None and not isinstance(detail.payload, bytes) and isinstance(detail.event.id, UUID),
+        trace=_trace(desk, str(detail.attributes.get("trace_id", ""))),
         broker_delays=desk.road.broker.features.delay,
     )
+
+
+def _trace(desk: Desk, id: str) -> str:
+    return desk.trace_url.replace(TRACE_ID, quote(id, safe="")) if id else ""
 
 
 async def _arrivals(desk: Desk, detail: operations.OutboxDetail) -> Sequence[Arrival]:
@@ -213,8 +229,7 @@ async def dead_letters(desk: Desk, query: Mapping[str, str]) -> Sequence[operati
 
 
 def is_wanted(dead: operations.DeadEvent, query: Mapping[str, str]) -> bool:
-    group, cause = query.get("group", ""), query.get("cause", "")
-    return (not group or dead.group == group) and (not cause or fingerprint(dead.reason) == cause)
+    return operations.is_alike(dead, query.get("group", ""), query.get("cause", ""))
 
 
 def masked_dead(desk: Desk, dead: operations.DeadEvent) -> operations.DeadEvent:
@@ -250,6 +265,38 @@ async def commands(desk: Desk, query: Mapping[str, str]) -> Sequence[operations.
 async def command(desk: Desk, id: str) -> operations.CommandDetail:
     detail = await operations.command_detail(desk.road.store, own_id(id))
     return replace(detail, payload=desk.mask(detail.payload))
+
+
+async def history(desk: Desk, type: str, id: str, query: Mapping[str, str]) -> Sequence[operations.OutboxEvent]:
+    road = desk.road
+    return await operations.aggregate_history(
+        road.store, road.outboxes, type, id, limit=PAGE, before=_before(query, operations.LAST_VERSION)
+    )
+
+
+async def scheduled(desk: Desk, query: Mapping[str, str]) -> Sequence[operations.OutboxEvent]:
+    after = parse_cursor(query.get("after", ""))
+    return await operations.scheduled(desk.road.store, desk.road.outboxes, limit=PAGE, after=after)
+
+
+async def audit(desk: Desk, query: Mapping[str, str]) -> Sequence[operations.Act]:
+    subject, before = query.get("subject", "").strip(), _before(query, operations.NEWEST_ACT)
+    return await operations.acts(desk.road.store, subject=subject, limit=PAGE, before=before)
+
+
+def _before(query: Mapping[str, str], newest: int) -> int:
+    return int(text) if re.fullmatch("[0-9]{1,18}", text := query.get("before", "")) else newest
+
+
+async def consistent(desk: Desk) -> Consistency:
+    checked = await results.last(desk.road.store, results.CHECK, consistency.Report)
+    compared = await results.last(desk.road.store, results.VERIFY, list[consistency.Loss])
+    return Consistency(Checked(*checked) if checked else None, Compared(*compared) if compared else None)
+
+
+async def examined(desk: Desk) -> Examined | None:
+    found = await results.last(desk.road.store, results.DOCTOR, doctor.Report)
+    return Examined(*found) if found else None
 
 
 async def chain(desk: Desk, id: str) -> operations.Trace:

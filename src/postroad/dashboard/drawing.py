@@ -1,13 +1,10 @@
 """Pictures as plain numbers; the templates turn them into SVG."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from postroad.app import Postroad
-from postroad.brokers.base import Subscription
-from postroad.events import declared, declared_names
-from postroad.operations import Step
+from postroad.operations import Layout, Step
 
 MOST_DRAWN: Final = 500
 ROW: Final = 56
@@ -96,37 +93,24 @@ class Map:
     height: int
 
 
-def topology(road: Postroad, subscriptions: Iterable[Subscription], backlog: Mapping[str, int | None]) -> Map:
+def topology(found: Layout, backlog: Mapping[str, int | None]) -> Map:
     """Service → topics → groups → handlers. Groups of other services are those that the broker tells of."""
-    reads = {(s.topic, s.name.removeprefix(f"{s.topic}.")) for s in (*subscriptions, *road.topology.subscriptions)}
-    topics = sorted({*road.topology.topics, *(topic for topic, _ in reads)})
-    groups = sorted({group for _, group in reads})
-    handlers = [(group, h.name, h.event_type.name) for group in groups for h in road.registry.handlers(group)]
-    types = {
-        topic: [n for n in declared_names() if any(k.topic == topic for k in declared(n).values())] for topic in topics
-    }
-    rows = max(1, len(topics), len(groups), len(handlers))
-    place = _Columns(rows)
-    boxes = [place.box(0, 0, 1, "service", road.source, "this service")]
-    for number, topic in enumerate(topics):
-        boxes.append(
-            place.box(1, number, len(topics), f"topic {topic}", topic, ", ".join(types[topic]) or "no type here")
-        )
-    for number, group in enumerate(groups):
-        waits = backlog.get(group)
-        note = "elsewhere" if group not in road.groups else "idle" if not waits else f"{waits:,} waiting"
+    groups = sorted({(one.group, one.here) for one in found.readers})
+    place = _Columns(max(1, len(found.topics), len(groups), len(found.reactions)))
+    boxes = [place.box(0, 0, 1, "service", found.service, "this service")]
+    for number, (topic, types) in enumerate(found.topics.items()):
+        note = ", ".join(types) or "no type here"
+        boxes.append(place.box(1, number, len(found.topics), f"topic {topic}", topic, note))
+    for number, (group, here) in enumerate(groups):
+        note = "elsewhere" if not here else f"{waits:,} waiting" if (waits := backlog.get(group)) else "idle"
         boxes.append(place.box(2, number, len(groups), f"group {group}", group, note, f"/groups/{group}"))
-    for number, (group, name, kind) in enumerate(handlers):
-        boxes.append(place.box(3, number, len(handlers), f"handler {group} {name} {kind}", name, kind))
-    edges = [("service", f"topic {topic}") for topic in topics if types[topic]]
-    edges += [(f"topic {topic}", f"group {group}") for topic, group in sorted(reads)]
-    edges += [(f"group {group}", f"handler {group} {name} {kind}") for group, name, kind in handlers]
+    for number, one in enumerate(found.reactions):
+        boxes.append(place.box(3, number, len(found.reactions), f"handler {one}", one.handler, one.type))
+    edges = [("service", f"topic {topic}") for topic, types in found.topics.items() if types]
+    edges += [(f"topic {one.topic}", f"group {one.group}") for one in found.readers]
+    edges += [(f"group {one.group}", f"handler {one}") for one in found.reactions]
     by_id = {box.id: box for box in boxes}
-    return Map(boxes, [_curve(by_id[a], by_id[b]) for a, b in edges], 3 * _COLUMN + _BOX + 4, rows * _GAP)
-
-
-def _types(topic: str) -> Sequence[str]:
-    return [name for name in declared_names() if any(kind.topic == topic for kind in declared(name).values())]
+    return Map(boxes, [_curve(by_id[a], by_id[b]) for a, b in edges], 3 * _COLUMN + _BOX + 4, place.rows * _GAP)
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ def _shape(kind: Any, known: dict[str, Any]) -> Mapping[str, Any]:
         return {"anyOf": [_shape(one, known) for one in inner]}
     if origin in (list, Sequence):
         return {"type": "array", "items": _shape(inner[0], known)}
-    if origin is dict:
+    if origin in (dict, Mapping):
         return {"type": "object", "additionalProperties": _shape(inner[1], known)}
     if not dataclasses.is_dataclass(kind):
         return {}

@@ -7,11 +7,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from postroad import operations
+from postroad.consistency import MOST_KEPT
 from postroad.dashboard import desk as reading
 from postroad.dashboard.desk import Desk
 from postroad.dashboard.drawing import MOST_DRAWN, topology, tree
 from postroad.dashboard.view import render
-from postroad.errors import BrokerError
 from postroad.message import parse_id
 
 
@@ -134,27 +134,22 @@ async def command(desk: Desk, request: Request) -> Response:
 
 
 async def consistency(desk: Desk, request: Request) -> Response:
-    return render(request, "consistency.html", {"checked": desk.results.checked})
+    return render(request, "consistency.html", {"found": await reading.consistent(desk), "most": MOST_KEPT})
 
 
 async def doctor(desk: Desk, request: Request) -> Response:
-    return render(request, "doctor.html", {"examined": desk.results.examined})
+    return render(request, "doctor.html", {"examined": await reading.examined(desk)})
 
 
 async def aggregate(desk: Desk, request: Request) -> Response:
-    path, road = request.path_params, desk.road
-    before = int(text) if (text := request.query_params.get("before", "")).isdecimal() else None
-    found = await operations.aggregate_history(
-        road.store, road.outboxes, path["type"], path["id"], limit=reading.PAGE,
-        **({"before": before} if before is not None else {}),
-    )  # fmt: skip
+    path = request.path_params
+    found = await reading.history(desk, path["type"], path["id"], request.query_params)
     more = found[-1].version if len(found) == reading.PAGE else None
     return render(request, "aggregate.html", {"type": path["type"], "id": path["id"], "events": found, "next": more})
 
 
 async def scheduled(desk: Desk, request: Request) -> Response:
-    after = reading.parse_cursor(request.query_params.get("after", ""))
-    found = await operations.scheduled(desk.road.store, desk.road.outboxes, limit=reading.PAGE, after=after)
+    found = await reading.scheduled(desk, request.query_params)
     last = found[-1] if len(found) == reading.PAGE else None
     more = reading.cursor(last.deliver_at, last.id) if last and last.deliver_at else ""
     return render(request, "scheduled.html", {"events": found, "next": more})
@@ -162,20 +157,15 @@ async def scheduled(desk: Desk, request: Request) -> Response:
 
 async def topology_page(desk: Desk, request: Request) -> Response:
     status = await desk.watch.status()
-    try:
-        subscriptions = await desk.road.broker.subscriptions()
-    except BrokerError:
-        subscriptions = ()
     backlog = {one.group: one.backlog for one in status.groups}
-    return render(request, "topology.html", {"map": topology(desk.road, subscriptions, backlog), "status": status})
+    picture = topology(await operations.layout(desk.road), backlog)
+    return render(request, "topology.html", {"map": picture, "status": status})
 
 
 async def audit(desk: Desk, request: Request) -> Response:
-    query = request.query_params
-    before = {"before": int(text)} if (text := query.get("before", "")).isdecimal() else {}
-    subject = query.get("subject", "").strip()
-    found = await operations.acts(desk.road.store, subject=subject, limit=reading.PAGE, **before)
+    found = await reading.audit(desk, request.query_params)
     more = found[-1].id if len(found) == reading.PAGE else None
+    subject = request.query_params.get("subject", "").strip()
     return render(request, "audit.html", {"acts": found, "subject": subject, "next": more})
 
 

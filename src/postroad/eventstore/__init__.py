@@ -7,6 +7,7 @@ An aggregate is a plain class with one method, `evolve(event)`, that returns wha
 """
 
 from postroad.eventstore.record import DomainEvent
+from postroad.eventstore.source import EventStoreSource
 from postroad.eventstore.store import EventStore
 
-__all__ = ["DomainEvent", "EventStore"]
+__all__ = ["DomainEvent", "EventStore", "EventStoreSource"]

@@ -4,6 +4,8 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from itertools import count
 from typing import Any, Final
 
 from postroad.errors import StoreError
@@ -42,6 +44,10 @@ class LeaseKeeper:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._store: Store | None = None
+        self._held: dict[float, dict[int, Any]] = {}
+        """By their time to live, and then by a number of their own. Each thread changes it without asking the other."""
+        self._renewing: dict[int, asyncio.Task[None]] = {}
+        self._numbers = count()
         # Where the handler's transaction is the only writer, nobody can take its lease, nor renew it.
         self._needed = not store.one_writer
 
@@ -50,11 +56,15 @@ class LeaseKeeper:
         if not self._needed:
             yield
             return
-        renewal = asyncio.run_coroutine_threadsafe(self._keep(lease, ttl), self._started())
+        held, number = self._watched(ttl), next(self._numbers)
+        held[number] = lease
         try:
             yield
         finally:
-            renewal.cancel()
+            held.pop(number, None)
+            if (renewal := self._renewing.get(number)) and self._loop is not None:
+                # It may still wait for a connection, and would lock again what is about to be released.
+                self._loop.call_soon_threadsafe(renewal.cancel)
 
     async def aclose(self) -> None:
         if self._loop is None or self._thread is None:
@@ -64,23 +74,41 @@ class LeaseKeeper:
         loop.call_soon_threadsafe(loop.stop)
         await asyncio.to_thread(thread.join)
 
+    def _watched(self, ttl: float) -> dict[int, Any]:
+        """The thread looks for itself: to wake it for every lease would cost more than most handlers."""
+        loop = self._started()
+        if ttl not in self._held:
+            self._held[ttl] = {}
+            asyncio.run_coroutine_threadsafe(self._keep(ttl, self._held[ttl]), loop)
+        return self._held[ttl]
+
     def _started(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
+            self._held = {}
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(target=_run, args=(self._loop,), name="postroad-lease-keeper", daemon=True)
             self._thread.start()
         return self._loop
 
-    async def _keep(self, lease: Any, ttl: float) -> None:
-        if self._store is None:
-            self._store = open_store(self._url, clock=self._clock)
+    async def _keep(self, ttl: float, held: dict[int, Any]) -> None:
         while True:
             await asyncio.sleep(ttl / _RENEWALS_PER_TTL)
-            try:
-                if not await (self._renew or renew)(self._store, lease, ttl):
-                    return  # settled, or lost: then the fence stops the holder's commit
-            except StoreError:
-                continue  # there is time for another try before the lease ends
+            for number in held.copy():  # at once: the other thread goes on
+                # One that waits, perhaps for the transaction that settles it, holds up no other.
+                if number not in self._renewing:
+                    self._renewing[number] = asyncio.create_task(self._renew_once(held, number, ttl))
+                    self._renewing[number].add_done_callback(partial(_forget, self._renewing, number))
+
+    async def _renew_once(self, held: dict[int, Any], number: int, ttl: float) -> None:
+        if self._store is None:
+            self._store = open_store(self._url, clock=self._clock)
+        if (lease := held.get(number)) is None:
+            return
+        try:
+            if not await (self._renew or renew)(self._store, lease, ttl):
+                held.pop(number, None)  # settled, or lost: then the fence stops the holder's commit
+        except StoreError:
+            pass  # there is time for another try before the lease ends
 
     async def _stop(self) -> None:
         others = asyncio.all_tasks() - {asyncio.current_task()}
@@ -90,6 +118,10 @@ class LeaseKeeper:
         if self._store is not None:
             await self._store.aclose()
             self._store = None
+
+
+def _forget(renewing: dict[int, asyncio.Task[None]], number: int, _: asyncio.Task[None]) -> None:
+    del renewing[number]
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:

@@ -22,7 +22,7 @@ _NOT_THE_HANDLERS: Final = (
 @asynccontextmanager
 async def handling(store: Store) -> AsyncIterator[tuple[AsyncSession, AsyncConnection]]:
     """A session whose transaction commits at the end, and its connection. Only outages become StoreErrors."""
-    session = AsyncSession(store.engine, expire_on_commit=False, sync_session_class=_Handlers)
+    session = AsyncSession(store.engine, expire_on_commit=False)
     try:
         with store.translating():
             # Now, not at the first statement: SQLite's write lock then covers the whole handler.
@@ -46,15 +46,9 @@ async def handling(store: Store) -> AsyncIterator[tuple[AsyncSession, AsyncConne
                 pass  # its end rolls back, whoever cancels us meanwhile
 
 
-class _Handlers(Session):
-    """What a handler commits would keep the event's record, and half of its effect."""
-
-    def commit(self) -> None:
-        raise ConfigurationError(_NOT_THE_HANDLERS)
-
-
 _not_to_commit: WeakSet[Connection] = WeakSet()
-"""Connections that a handler uses now: its session leads to one, which has a `commit` of its own."""
+"""Connections that handlers use now. What one of them commits, through its session or on the connection itself, would
+keep the event's record, and half of its effect."""
 
 
 # For every engine, once: listening on each connection would cost more than the commit itself.
@@ -73,7 +67,7 @@ def _begin(session: Session) -> tuple[SessionTransaction, Connection]:
 
 
 def _commit(session: Session) -> None:
-    Session.commit(session)
+    session.commit()
     session.close()
 
 

@@ -5,7 +5,7 @@ written to the audit table in the transaction that does them.
 """
 
 from postroad.operations.again import replay_event, resend_event, run_now
-from postroad.operations.audit import Act, acts, this_user
+from postroad.operations.audit import NEWEST_ACT, Act, acts, this_user
 from postroad.operations.commands import (
     COMMAND_STATES,
     CommandDetail,
@@ -25,8 +25,10 @@ from postroad.operations.dead_letters import (
     topics_of,
     with_attempts,
 )
-from postroad.operations.failures import Cause, Failure, causes
-from postroad.operations.inbox import InboxDetail, InboxRecord, inbox_page, inbox_record, retry_record
+from postroad.operations.failures import Cause, Failure, causes, is_alike
+from postroad.operations.inbox import InboxDetail, InboxRecord, inbox_page, inbox_record, records_of, retry_record
+from postroad.operations.layout import Layout, Reaction, Reader, layout
+from postroad.operations.leases import Lease, leases, release_leases
 from postroad.operations.outbox import (
     STATES,
     OutboxDetail,
@@ -78,12 +80,14 @@ from postroad.operations.status import (
 )
 from postroad.operations.tail import Tail
 from postroad.operations.trace import BrokenLink, Handled, Step, Trace, orphans, trace, trace_of
-from postroad.operations.views import Lease, aggregate_history, leases, scheduled, waits_in
+from postroad.operations.views import LAST_VERSION, aggregate_history, scheduled, waits_in
 
 __all__ = [
     "COMMAND_STATES",
+    "LAST_VERSION",
     "MOST_COUNTED",
     "MOST_DEAD",
+    "NEWEST_ACT",
     "SOURCES",
     "STATES",
     "Act",
@@ -99,6 +103,7 @@ __all__ = [
     "Handled",
     "InboxDetail",
     "InboxRecord",
+    "Layout",
     "Lease",
     "OutboxDetail",
     "OutboxEvent",
@@ -106,6 +111,8 @@ __all__ = [
     "ParkedKey",
     "Pause",
     "ProjectionStatus",
+    "Reaction",
+    "Reader",
     "Status",
     "Step",
     "Tail",
@@ -126,7 +133,9 @@ __all__ = [
     "find_dead",
     "inbox_page",
     "inbox_record",
+    "is_alike",
     "is_stored",
+    "layout",
     "leases",
     "matching",
     "orphans",
@@ -142,6 +151,8 @@ __all__ = [
     "projection_source",
     "projections",
     "rebuild",
+    "records_of",
+    "release_leases",
     "replay_event",
     "resend_event",
     "resume_group",

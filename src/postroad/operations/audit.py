@@ -5,12 +5,13 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from postroad.stores.base import Store
 
-_NEWEST = 2**62
+NEWEST_ACT: Final = 2**62
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ async def record(
     )
 
 
-async def acts(store: Store, *, subject: str = "", limit: int = 50, before: int = _NEWEST) -> Sequence[Act]:
+async def acts(store: Store, *, subject: str = "", limit: int = 50, before: int = NEWEST_ACT) -> Sequence[Act]:
     """Newest first; `before` is the id of the last one of the previous page."""
     async with store.reading() as connection:
         found = await store.execute(connection, "audit_list", subject=subject, limit=limit, before=before)

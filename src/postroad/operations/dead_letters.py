@@ -11,6 +11,7 @@ from postroad.errors import OperationRefused
 from postroad.inbox.records import Records
 from postroad.message import ordering_key, parse_id
 from postroad.operations import audit
+from postroad.operations.portions import Progress, in_portions, untold
 from postroad.operations.readable import readable
 from postroad.operations.together import together
 from postroad.stores.base import Store
@@ -64,13 +65,14 @@ async def dead_pages(
             yield [_plain(letter) for letter in letters]
 
 
-async def all_dead(broker: Broker, topics: Sequence[str]) -> AsyncIterator[DeadEvent]:
+async def all_dead(broker: Broker, topics: Sequence[str], after: str = "") -> AsyncIterator[DeadEvent]:
+    """Topic by topic; `after` is an id of the first."""
     for topic in topics:
-        after = ""
         while letters := await broker.dead_letters(topic, limit=_PAGE, after=after):
             for letter in letters:
                 yield _plain(letter)
             after = letters[-1].id
+        after = ""
 
 
 async def find_dead(broker: Broker, topics: Sequence[str], ids: Sequence[str]) -> Sequence[DeadEvent]:
@@ -101,11 +103,21 @@ async def with_attempts(store: Store, dead: Sequence[DeadEvent]) -> Sequence[Dea
     return [replace(one, attempts=known.get((one.group, id), one.attempts)) if id else one for one, id in asked]
 
 
-async def retry_dead(store: Store, broker: Broker, dead: Sequence[DeadEvent], *, actor: str, reason: str = "") -> int:
-    """Back to the subscriptions they came from, with all attempts before them; how many.
+async def retry_dead(
+    store: Store,
+    broker: Broker,
+    dead: Sequence[DeadEvent],
+    *,
+    actor: str,
+    reason: str = "",
+    progress: Progress = untold,
+) -> int:
+    """Back to the subscriptions they came from, with all attempts before them; how many."""
+    return sum([await _revive(store, broker, portion, actor, reason) for portion in in_portions(dead, progress)])
 
-    The inbox records first: a message that came back to a record that says "failed for good" would die again.
-    """
+
+async def _revive(store: Store, broker: Broker, dead: Sequence[DeadEvent], actor: str, reason: str) -> int:
+    """The inbox records first: a message that came back to a record that says "failed for good" would die again."""
     async with store.transaction() as connection:
         for one in dead:
             if event_id := _event_id(one):

@@ -8,7 +8,7 @@ from typing import Final
 
 from postroad.brokers.base import Broker
 from postroad.inbox.records import Records
-from postroad.operations.dead_letters import dead_page, topics_of
+from postroad.operations.dead_letters import DeadEvent, dead_page, topics_of
 from postroad.operations.pages import Filter, matching
 from postroad.stores.base import Store
 from postroad.stores.tables import OutboxTable
@@ -56,6 +56,11 @@ class Cause:
 
 def fingerprint(error: str) -> str:
     return _VARIABLE.sub("…", " ".join(error.split()))[:200]
+
+
+def is_alike(dead: DeadEvent, group: str, cause: str) -> bool:
+    """Whether it died in that group of that cause; either may be empty."""
+    return (not group or dead.group == group) and (not cause or fingerprint(dead.reason) == cause)
 
 
 async def causes(store: Store, outboxes: Sequence[OutboxTable], broker: Broker | None) -> Sequence[Cause]:

@@ -84,6 +84,15 @@ async def inbox_record(store: Store, group: str, event_id: UUID) -> InboxDetail:
     )
 
 
+async def records_of(store: Store, event_id: UUID | str) -> Sequence[InboxRecord]:
+    """What each group that has ever handled anything here has made of one event."""
+    if not isinstance(event_id, UUID):
+        return []
+    groups = [row.consumer_group for row in (await store.read("groups_known")).rows]
+    found = [await Records(store).find(group, event_id) for group in groups]
+    return [_plain(record) for record in found if record is not None]
+
+
 async def retry_record(
     store: Store, broker: Broker | None, group: str, event_id: UUID, *, actor: str, reason: str = ""
 ) -> None:

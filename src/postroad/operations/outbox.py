@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from postroad.errors import OperationRefused
 from postroad.message import Message, ordering_key
 from postroad.operations import audit
+from postroad.operations.portions import Progress, in_portions, untold
 from postroad.operations.readable import readable
 from postroad.stores.base import Store
 from postroad.stores.rows import message_of
@@ -96,10 +97,18 @@ async def is_stored(store: Store, connection: AsyncConnection, outboxes: Sequenc
 
 
 async def retry_events(
-    store: Store, outboxes: Sequence[OutboxTable], ids: Sequence[EventId], *, actor: str, reason: str = ""
+    store: Store,
+    outboxes: Sequence[OutboxTable],
+    ids: Sequence[EventId],
+    *,
+    actor: str,
+    reason: str = "",
+    progress: Progress = untold,
 ) -> None:
-    """Let the relay try again, from the first attempt. All of them, or none with OperationRefused."""
-    await _settle("outbox_retry", "outbox.retry", store, outboxes, ids, actor, reason)
+    """Let the relay try again, from the first attempt. All of them, or with OperationRefused none of the portion in
+    which one cannot be."""
+    for portion in in_portions(ids, progress):
+        await _settle("outbox_retry", "outbox.retry", store, outboxes, portion, actor, reason)
 
 
 async def skip_event(store: Store, outboxes: Sequence[OutboxTable], id: EventId, *, actor: str, reason: str) -> None:

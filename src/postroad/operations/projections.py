@@ -10,12 +10,21 @@ from sqlalchemy import FromClause, Select
 
 from postroad.app import Postroad
 from postroad.errors import BrokerError, ConfigurationError, OperationRefused
+from postroad.eventstore import EventStoreSource
 from postroad.inbox import Record, Status
-from postroad.projections import BrokerSource, Differences, OutboxSource, Projection, Rebuild, Rebuilt, Source
+from postroad.projections import (
+    BrokerSource,
+    Differences,
+    OutboxSource,
+    Projection,
+    Rebuild,
+    Rebuilt,
+    Source,
+)
 from postroad.projections.differences import compare
 from postroad.projections.state import State, states
 
-SOURCES: Final = ("declared", "broker", "outbox")
+SOURCES: Final = ("declared", "broker", "outbox", "events")
 _PAGE: Final = 500
 _MOST_GAPS: Final = 100
 
@@ -81,6 +90,8 @@ def projection_source(road: Postroad, of: Projection, name: str = "declared", si
     """What the projection declares, else the broker."""
     if name == "outbox":
         return OutboxSource(road.store, road.outboxes, of.aggregate)
+    if name == "events":
+        return EventStoreSource(road.store, of.aggregate)
     if name == "declared" and of.source is not None and since is None:
         return of.source
     return BrokerSource(road.broker, of.topics, of.name, clock=road.clock, since=since)

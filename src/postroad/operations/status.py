@@ -6,12 +6,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
-from postroad.brokers.base import Broker, Subscription
-from postroad.errors import BrokerError, UnsupportedByBroker
+from postroad.brokers.base import Broker, Subscription, depth_as_told
+from postroad.errors import BrokerError
 from postroad.gates import GROUP, OUTBOX, WORKER
 from postroad.inbox.records import Counts, Records
 from postroad.operations.dead_letters import DeadEvent, dead_page, with_attempts
 from postroad.operations.inbox import InboxRecord, stopped_records
+from postroad.operations.leases import Lease, leases
 from postroad.operations.outbox import event_id_of
 from postroad.operations.pauses import Pause, pauses
 from postroad.operations.together import together
@@ -89,6 +90,7 @@ class WorkerStatus:
     name: str
     detail: str
     running_for: float
+    """Seconds until it was heard of last."""
     silent_for: float
     gone: bool
     """Silent for so long that it must have died; one that left in order is not listed at all."""
@@ -108,6 +110,7 @@ class Status:
     """What will not be tried again by itself and is not among the dead letters: failed for good, or refused."""
     dead_letters: Sequence[DeadEvent]
     workers: Sequence[WorkerStatus]
+    leases: Sequence[Lease]
 
 
 @dataclass(slots=True)
@@ -151,6 +154,7 @@ async def status(
         failed=await _failed(store, wire, examples),
         dead_letters=await with_attempts(store, wire.dead[:examples]),
         workers=[replace(one, draining=still.get((WORKER, one.id))) for one in await workers(store)],
+        leases=await leases(store),
     )
 
 
@@ -214,8 +218,8 @@ async def workers(store: Store) -> Sequence[WorkerStatus]:
             kind=row.kind,
             name=row.name,
             detail=row.detail,
-            running_for=_age(store, store.time_out(row.started_at)) or 0.0,
             silent_for=(silent := _age(store, store.time_out(row.seen_at)) or 0.0),
+            running_for=max(0.0, (_age(store, store.time_out(row.started_at)) or 0.0) - silent),
             gone=silent > _ALIVE,
         )
         for row in rows
@@ -255,9 +259,9 @@ async def _dead(broker: Broker, topics: Sequence[str]) -> Sequence[DeadEvent]:
 
 
 async def _count(broker: Broker, group: str, wire: _Wire) -> None:
-    try:
-        depths = [await broker.depth(subscription) for subscription in wire.uncounted[group]]
-    except UnsupportedByBroker:
+    told = [await depth_as_told(broker, subscription) for subscription in wire.uncounted[group]]
+    depths = [depth for depth in told if depth is not None]
+    if len(depths) < len(told):
         return
     wire.scheduled[group] = sum(depth.delayed for depth in depths)
     wire.backlog[group] = sum(depth.messages for depth in depths) - wire.scheduled[group]

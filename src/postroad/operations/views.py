@@ -1,7 +1,6 @@
 """Events in other orders than that of the outbox list: of one aggregate, of one chain, by when they are due."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 from uuid import UUID
@@ -10,18 +9,7 @@ from postroad.operations.outbox import EventId, OutboxEvent, event_of
 from postroad.stores.base import Store
 from postroad.stores.tables import OutboxTable
 
-_LAST_VERSION: Final = 2**62
-
-
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """The shards of an outbox that one relay holds."""
-
-    outbox: str
-    owner: str
-    shards: int
-    seconds_left: float
-    """Until the first of them runs out, unless it is renewed; below zero, it is free for others."""
+LAST_VERSION: Final = 2**62
 
 
 async def aggregate_history(
@@ -31,7 +19,7 @@ async def aggregate_history(
     aggregate_id: str,
     *,
     limit: int = 50,
-    before: int = _LAST_VERSION,
+    before: int = LAST_VERSION,
 ) -> Sequence[OutboxEvent]:
     """Newest first; `before` is the version of the last one of the previous page."""
     found: list[OutboxEvent] = []
@@ -78,16 +66,3 @@ def waits_in(event: OutboxEvent) -> str:
     """Where a scheduled event waits for its time: SENT tells a person that it is over."""
     told = {"SENT": "broker", "RETRY": "outbox, retrying", "FAILED": "outbox, parked"}
     return told.get(event.state, "outbox")
-
-
-async def leases(store: Store) -> Sequence[Lease]:
-    """Who holds which outbox's shards."""
-    now = store.clock.now()
-    rows = (await store.read("leases_held")).rows
-    return [
-        Lease(
-            row.outbox, row.owner or "", int(row.shards),
-            (store.time_out(row.expires_at) - now).total_seconds(),  # type: ignore[operator]
-        )
-        for row in rows
-    ]  # fmt: skip

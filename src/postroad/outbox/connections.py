@@ -57,14 +57,25 @@ def _write_scoped(
     return write(scoped.registry(), store, table, row, wake)
 
 
-def _write_session(session: Session, store: Store, table: OutboxTable, row: Row, wake: Wake) -> None:
-    _require(session.in_transaction(), "with session.begin():", "session")
-    write_with_flush(session, store, table, row, wake)
+def _write_session(
+    session: Session, store: Store, table: OutboxTable, row: Row, wake: Wake, begin: str = "with session.begin():"
+) -> None:
+    _require(_can_commit(session), begin, "session")
+    if session._flushing:
+        # One of its hooks adds: the flush has gathered its events, and would take this one for a row of its own.
+        _write_connection(session.connection(), store, table, row, wake)
+    else:
+        write_with_flush(session, store, table, row, wake)
 
 
 def _write_async_session(session: AsyncSession, store: Store, table: OutboxTable, row: Row, wake: Wake) -> None:
-    _require(session.in_transaction(), "async with session.begin():", "session")
-    write_with_flush(session.sync_session, store, table, row, wake)
+    _write_session(session.sync_session, store, table, row, wake, "async with session.begin():")
+
+
+def _can_commit(session: Session) -> bool:
+    """In its hooks `after_commit` and `after_rollback` a session is still in a transaction: one that has ended."""
+    transaction = session.get_nested_transaction() or session.get_transaction()
+    return transaction is not None and transaction.is_active
 
 
 def _write_connection(connection: Connection, store: Store, table: OutboxTable, row: Row, wake: Wake) -> None:
@@ -183,7 +194,10 @@ class _Translating:
             return
         if self._store.is_version_conflict(error):
             raise conflict(self._row) from None
-        if self._store.code_of(error) in self._store.missing_table_codes:
+        code = self._store.code_of(error)
+        if code in self._store.busy_codes:
+            raise self._store.translate(error) from error
+        if code in self._store.missing_table_codes:
             raise self._store.tables_missing(self._database() if self._database else None) from error
 
 
@@ -194,6 +208,6 @@ def _require(open: bool, begin: str, name: str, prefix: str = "") -> None:
 
 def _no_transaction(begin: str, name: str, prefix: str = "") -> str:
     return (
-        "No transaction is open, so the event could not commit together with your rows. "
+        "No transaction is open, or it has ended already, so the event could not commit together with your rows. "
         f"Write:\n\n    {begin}\n        …your rows…\n        {prefix}road.add({name}, event)\n"
     )

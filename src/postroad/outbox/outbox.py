@@ -4,6 +4,7 @@ import random
 import warnings
 from collections.abc import Coroutine, Generator, Mapping, Sequence
 from datetime import timedelta
+from operator import attrgetter
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -28,6 +29,7 @@ from postroad.telemetry import tracing
 
 _encode = msgspec.json.Encoder().encode
 _IN_ATTRIBUTES = tuple(name for name in OPTIONAL_ATTRIBUTES if name not in ("correlation_id", "causation_id"))
+_values_in_attributes = attrgetter(*_IN_ATTRIBUTES)
 
 
 class Added:
@@ -175,9 +177,8 @@ class Outbox:
         """The parameters of `add_event`, as this database's drivers take them."""
         # A delayed event stands outside its key's order: nothing may wait behind it, so it has its own key.
         key = ordering_key("delayed", str(message.id)) if message.deliver_at else message.ordering_key
-        extras: dict[str, Any] = {
-            name: value for name in _IN_ATTRIBUTES if (value := getattr(message, name)) is not None
-        }
+        named = zip(_IN_ATTRIBUTES, _values_in_attributes(message), strict=True)
+        extras: dict[str, Any] = {name: value for name, value in named if value is not None}
         if message.headers:
             extras["headers"] = message.headers
         if message.also_as:

@@ -17,10 +17,10 @@ class Promise:
     """One event that is to be written."""
 
     def __init__(self, row: Row) -> None:
-        self._row = row
+        self.row = row
 
     def __str__(self) -> str:
-        return f"{self._row['event_type']} of {self._row['aggregate_type']} {self._row['aggregate_id']!r}"
+        return f"{self.row['event_type']} of {self.row['aggregate_type']} {self.row['aggregate_id']!r}"
 
 
 class Promises:

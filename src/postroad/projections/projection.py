@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import UUID
 
@@ -93,15 +94,28 @@ class Projection:
 
         return register
 
-    @property
+    @cached_property
     def columns(self) -> tuple[Column[Any], ...]:
         """Those that the functions fill."""
         own = (self.key, self.version, self.deleted)
         return tuple(c for c in self.table.columns if c.name not in own and c.computed is None)
 
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset(column.name for column in self.columns)
+
+    @cached_property
+    def _key_type(self) -> type:
+        return self.table.c[self.key].type.python_type
+
     @property
     def topics(self) -> tuple[str, ...]:
         return tuple(sorted({event_type_of(cls).topic for cls in self._rules}))
+
+    @property
+    def types(self) -> frozenset[str]:
+        """Of the events that change a row."""
+        return frozenset(event_type_of(cls).name for cls in self._rules)
 
     # -- what an event does --------------------------------------------------------------------------
 
@@ -116,10 +130,12 @@ class Projection:
             # Last, so that of two changes of one row the later one has the higher position.
             await state.note(road.store, connection, self.name, messages)
 
+    def as_key(self, aggregate_id: str) -> Any:
+        return aggregate_id if self._key_type is str else self._key_type(aggregate_id)
+
     def key_of(self, message: Message) -> Any:
-        kind = self.table.c[self.key].type.python_type
         try:
-            return message.aggregate_id if kind is str else kind(message.aggregate_id)
+            return self.as_key(message.aggregate_id)
         except ValueError:
             raise PoisonError(
                 f"{self.name}: the aggregate's id {message.aggregate_id!r} does not fit the key column {self.key}. "
@@ -145,16 +161,15 @@ class Projection:
         return Row(key, message.version, {**(before.values if before else {}), **values} if rule.delta else values)
 
     def _checked(self, rule: Rule, found: object, key: object) -> Mapping[str, Any]:
-        name = getattr(rule.function, "__qualname__", repr(rule.function))
+        name = getattr(rule.function, "__qualname__", "") or repr(rule.function)
         if not isinstance(found, Mapping):
             raise ConfigurationError(
                 f"{name} returned {type(found).__name__}. Return a dict of columns, or postroad.projections.DELETE."
             )
-        known = {column.name for column in self.columns}
-        if unknown := sorted(set(found) - known - {self.key}):
+        if unknown := sorted(found.keys() - self._names - {self.key}):
             raise ConfigurationError(
                 f"{name} returned {', '.join(unknown)}, which {self.table.name} has not, or keeps by itself. "
-                f"Columns to fill: {', '.join(sorted(known))}."
+                f"Columns to fill: {', '.join(sorted(self._names))}."
             )
         if self.key in found and found[self.key] != key:
             raise ConfigurationError(

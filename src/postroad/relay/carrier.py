@@ -231,7 +231,7 @@ class Carrier:
     def _outage(self, topic: str, outcome: Unavailable) -> None:
         if not self._breaker.is_probing(topic):
             self.statistics.outages += 1
-            log.warning("broker %s does not take %s: %s. Retrying; no attempts are counted.",
+            log.warning("broker %s does not take %s; it is tried again, and no attempts are counted: %s",
                         self._broker.address, topic, fitting(outcome.reason))  # fmt: skip
         self._breaker.tripped(topic)
 

@@ -5,7 +5,7 @@ import math
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -15,6 +15,9 @@ from postroad.errors import StoreError
 from postroad.message import SHARDS, new_id
 from postroad.stores.base import Result, Store
 from postroad.stores.tables import OutboxTable
+
+_BEAT: Final = 5.0
+"""Seconds; who is not heard of for 15 counts as gone."""
 
 
 class ShardLeases:
@@ -86,7 +89,8 @@ class ShardLeases:
     async def _beat(self, done: asyncio.Event) -> None:
         while not done.is_set():
             try:
-                await self._clock.wait_for(done.wait(), self._ttl / 3)
+                # Often enough to be seen alive, however long the lease.
+                await self._clock.wait_for(done.wait(), min(self._ttl / 3, _BEAT))
             except TimeoutError:
                 await self._renew_all()
 

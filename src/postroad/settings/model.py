@@ -79,6 +79,7 @@ class Settings:
     broker_url: Secret | None = field(default=None, repr=False)
     outbox_retention: Duration | None = None
     inbox_retention: Duration | None = None
+    canary: Duration | None = None
     pubsub: PubSub | None = None
     rabbitmq: RabbitMQ | None = None
 

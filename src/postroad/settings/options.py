@@ -13,6 +13,7 @@ from postroad.relay import RelayOptions
 from postroad.retry import EXPONENTIAL, Backoff
 from postroad.settings.model import Publisher, PubSub, RabbitMQ, Settings, Subscription
 from postroad.subscriber import SubscriberOptions
+from postroad.telemetry.canary import Canary
 
 _PROJECT: Final = re.compile(r"[a-z0-9][a-z0-9.:-]{3,62}")
 _HOST: Final = re.compile(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}")
@@ -29,6 +30,7 @@ def arguments(settings: Settings) -> dict[str, Any]:
         "broker_url": _broker_url(settings),
         "outbox_retention": settings.outbox_retention,
         "inbox_retention": settings.inbox_retention,
+        "canary": Canary(every=settings.canary) if settings.canary else None,
         "relay": _relay(publisher, path),
         "group_options": _groups(pubsub) if pubsub else None,
     }

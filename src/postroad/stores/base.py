@@ -35,6 +35,7 @@ TABLES = {
     "inbox": "postroad_inbox",
     "handlers": "postroad_handler",
     "audit": "postroad_audit",
+    "results": "postroad_result",
     "projections": "postroad_projections",
     "journal": "postroad_projection_journal",
     "backfills": "postroad_backfill",

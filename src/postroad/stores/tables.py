@@ -122,6 +122,8 @@ def outbox_names(table: OutboxTable, syntax: Syntax) -> dict[str, str]:
         "next": quote(f"{table.name}_next"),
         "outbox_literal": f"'{table.name}'",
         "unsent_index": quote(f"{table.channel}_unsent"),
+        "age_index": quote(f"{table.channel}_age"),
+        "held_index": quote(f"{table.channel}_held"),
         "sent_index": quote(f"{table.channel}_sent"),
         "skipped_index": quote(f"{table.channel}_skipped"),
         "payload_in": syntax.payload_in[table.payload],

@@ -117,7 +117,7 @@ class Intake:
             delivery,
             lane,
             message,
-            UnknownEventType(f"{reason} Register a handler, then replay the message."),
+            UnknownEventType(f"{reason} Register a handler, then: postroad dlq retry"),
         )
 
     def _remains(self, delivery: Delivery) -> Message | None:

@@ -15,8 +15,9 @@ class SubscriberOptions:
     ack_deadline: float | None = None
     """Seconds after which a dead worker's messages go to another; extended while it lives. None: the broker's own."""
     backoff: Backoff = CONSUMER
-    lock_ttl: float = 30.0
-    """The lease of a repeated attempt; it is renewed while the handler runs."""
+    lock_ttl: float = 10.0
+    """The lease of a repeated attempt; renewed while the handler runs. Until it ends, a dead worker keeps its event
+    from all others, though the broker hand it out sooner: no longer than the embedded broker's deadline, therefore."""
     grace: float = 8.0
     """Seconds that running handlers have to finish when the subscriber stops."""
 

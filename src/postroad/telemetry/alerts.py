@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 RUNBOOK: Final = "docs/runbook"
+_INTERVAL: Final = {"canary": "5s"}
+"""How often a group's rules are looked at, where not every minute: what stopped in silence is told within one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,15 @@ def _slowest(metric: str, label: str) -> str:
     return f"histogram_quantile(0.95, sum by (le, {label}) (rate({metric}_bucket[5m])))"
 
 
+def _nobody(metric: str, label: str) -> str:
+    """None is alive, or nobody tells any more who did within a day: with the last process its metrics vanish, too.
+
+    By job, because what one service tells must not stand for another.
+    """
+    told = f"max by (job, {label}) ({metric})"
+    return f"{told} == 0 or max by (job, {label}) (last_over_time({metric}[1d])) unless {told}"
+
+
 RULES: Final = (
     Rule("pubsub_outbox", "OutboxBacklogHigh", "outbox_pending_count > 1000", "5m", "warning",
          "Outbox 积压过多", "Outbox 待发布事件数超过 1000 条，持续 5 分钟"),
@@ -38,12 +49,14 @@ RULES: Final = (
          "An event has not been sent for a minute", "Nobody carries it, or the broker does not take it"),
     Rule("pubsub_outbox", "RelayBreakerOpen", "relay_breaker_open > 0", "1m", "critical",
          "The broker does not take a topic", "Nothing is lost and no attempt is counted; sending resumes by itself"),
-    Rule("pubsub_outbox", "NoRelayAlive", "sum by (outbox) (relays_alive) == 0 or absent(relays_alive)", "1m",
-         "critical", "No relay is alive", "Events are written and not sent"),
+    Rule("pubsub_outbox", "NoRelayAlive", _nobody("relays_alive", "outbox"), "1m", "critical",
+         "No relay is alive", "Events are written and not sent"),
     Rule("pubsub_outbox", "ShardsWithoutOwner", "outbox_shards_without_owner > 0", "1m", "warning",
          "Shards belong to no relay", "The events of these shards are not sent"),
     Rule("pubsub_outbox", "OutboxPaused", "outbox_paused > 0", "15m", "warning",
          "An outbox is paused", "A person paused it a quarter of an hour ago; nothing in it is sent"),
+    Rule("pubsub_consumer", "NoWorkerAlive", _nobody("workers_alive", "group"), "1m", "critical",
+         "No worker of a group is alive", "Its messages are sent and not handled"),
     Rule("pubsub_consumer", "GroupPaused", "group_paused > 0", "15m", "warning",
          "A consumer group is paused", "A person paused it a quarter of an hour ago; its messages wait"),
     Rule("pubsub_consumer", "SubscriptionBacklogHigh", "subscription_num_undelivered_messages > 1000", "5m", "warning",
@@ -60,8 +73,8 @@ RULES: Final = (
          "A projection is behind", "More than 10 versions of one aggregate wait to be handled"),
     Rule("pubsub_consumer", "HandlerStuck", "handler_running_seconds > 300", "", "warning",
          "A handler has run for five minutes", "It keeps a place that others wait for"),
-    Rule("pubsub_consumer", "CanaryStale", "canary_age_seconds > 60", "", "critical",
-         "A canary has not come for a minute", "Somewhere between outbox and group, something stopped in silence"),
+    Rule("canary", "CanaryStale", "canary_age_seconds > 30", "", "critical",
+         "A canary has not come for half a minute", "Somewhere between outbox and group, something stopped in silence"),
     Rule("rabbitmq", "QueueBacklog", "subscription_num_undelivered_messages > 1000", "", "warning",
          "队列积压 > 1000", "A queue holds more than 1000 messages"),
     Rule("rabbitmq", "DeadLettersPresent", "dlq_message_count > 0", "", "warning",
@@ -75,7 +88,7 @@ RULES: Final = (
     Rule("commands", "command_processing_timeout", "avg_processing_time > 30000", "", "critical",
          "命令处理时间过长", "Commands take more than 30 seconds on average"),
     Rule("commands", "high_failure_rate", "retry_rate > 0.1", "", "warning",
-         "命令失败率过高", "More than one command in ten has to be repeated"),
+         "命令失败率过高", "More than one command in ten fails or has to be repeated"),
     Rule("commands", "outbox_publish_delay", "avg_publish_delay > 5000", "", "warning",
          "事件发布延迟过高", "Events wait more than 5 seconds on average before they are sent"),
     Rule("commands", "version_gap_detected", "aggregate_version_gaps > 0", "", "critical",
@@ -91,7 +104,7 @@ def rule_file() -> str:
     """For Prometheus' `rule_files`. Texts are quoted as in JSON, which is YAML too."""
     lines = ["groups:"]
     for group in dict.fromkeys(rule.group for rule in RULES):
-        lines += [f"  - name: {group}", "    interval: 1m", "    rules:"]
+        lines += [f"  - name: {group}", f"    interval: {_INTERVAL.get(group, '1m')}", "    rules:"]
         for rule in RULES:
             if rule.group == group:
                 lines += _lines(rule)

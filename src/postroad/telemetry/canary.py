@@ -4,11 +4,12 @@ It goes the way of every event: outbox, relay, broker, lane. A group acknowledge
 count; only its age is told.
 """
 
+import math
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from postroad.errors import ConfigurationError
+from postroad.errors import BrokerError, ConfigurationError
 from postroad.message import Message, id_from_key
 from postroad.naming import check_topic
 from postroad.stores.base import id_text
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 TYPE: Final = "postroad.canary"
 _SETTLED: Final = ("SENT", "SKIPPED")
 _KEPT: Final = 3_600.0
+_ASKED: Final = 60.0
+_LATEST: Final = 1_000
+"""Sent events by which a topic is known."""
 
 
 def is_canary(event_type: str) -> bool:
@@ -30,13 +34,16 @@ def is_canary(event_type: str) -> bool:
 
 @dataclass(frozen=True)
 class Canary:
-    """The topics that this service writes, and how many seconds lie between two canaries."""
+    """On which topics, and how many seconds lie between two canaries.
 
-    topics: tuple[str, ...]
-    every: float = 15.0
+    Without topics: on all to which this service has sent an event and which somebody reads.
+    """
+
+    topics: tuple[str, ...] = ()
+    every: float = 10.0
 
     def __post_init__(self) -> None:
-        if isinstance(self.topics, str) or not self.topics:
+        if isinstance(self.topics, str):
             raise ConfigurationError('Canary takes the topics to watch, as in Canary(("shop.order.events",)).')
         for topic in self.topics:
             check_topic(topic)
@@ -44,16 +51,41 @@ class Canary:
             raise ConfigurationError(f"canary.every is {self.every}: it must be more than 0 seconds.")
 
 
+async def watched_topics(road: "Postroad", table: OutboxTable) -> set[str]:
+    """Those that have had a canary: they go on having one, however long nothing else is written."""
+    return {row.topic for row in (await road.store.read("canary_topics", table, aggregate_type=TYPE)).rows}
+
+
 class CanaryWriter:
     """Several processes may run one: their canaries of the same moment are one event."""
 
     def __init__(self, road: "Postroad", canary: Canary) -> None:
         self._road, self._canary = road, canary
+        self._read: frozenset[str] = frozenset()
+        self._asked_at = -math.inf
 
     async def run_once(self) -> None:
         for table in self._road.outboxes:
-            for topic in self._canary.topics:
+            for topic in self._canary.topics or sorted(await self._busy(table)):
                 await self._let_fly(table, topic)
+
+    async def _busy(self, table: OutboxTable) -> set[str]:
+        # Other programs write there, too, and read by their own means.
+        if table.adopted:
+            return set()
+        sent = (await self._road.store.read("topics_sent", table, most=_LATEST)).rows
+        written = {row.topic for row in sent} | await watched_topics(self._road, table)
+        return written & await self._read_topics() if written else set()
+
+    async def _read_topics(self) -> frozenset[str]:
+        now = self._road.clock.monotonic()
+        if now - self._asked_at >= _ASKED:
+            try:
+                self._read = frozenset(one.topic for one in await self._road.broker.subscriptions())
+                self._asked_at = now
+            except BrokerError:
+                pass  # In an outage those that we know are still read.
+        return self._read
 
     async def _let_fly(self, table: OutboxTable, topic: str) -> None:
         store, outbox = self._road.store, self._road.outbox

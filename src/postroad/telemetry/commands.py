@@ -26,4 +26,6 @@ async def read_commands(road: "Postroad", gauges: Meter, most: int) -> None:
         if (started := road.store.time_out(row.started_at)) and (finished := road.store.time_out(row.finished_at))
     ]
     gauges.set("avg_processing_time", 1000 * sum(seconds) / len(seconds) if seconds else 0.0)
-    gauges.set("retry_rate", sum(row.retry_count > 0 for row in recent) / len(recent) if recent else 0.0)
+    # A failure counts whether or not it is tried again: where all fail for good, nothing would be repeated.
+    failed = sum(row.retry_count > 0 or row.status == "FAILED" for row in recent)
+    gauges.set("retry_rate", failed / len(recent) if recent else 0.0)

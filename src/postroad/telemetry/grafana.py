@@ -33,15 +33,17 @@ def dashboard() -> str:
 
 def queries(metric: Metric) -> dict[str, str]:
     """What a panel draws, by the legend of each line."""
-    by = ", ".join(metric.labels)
-    legend = " ".join(f"{{{{{label}}}}}" for label in metric.labels)
+    # Services call their outboxes and groups alike: what one tells must not stand for another.
+    labels = ("job", *metric.labels)
+    by = ", ".join(labels)
+    legend = " ".join(f"{{{{{label}}}}}" for label in labels)
     if metric.kind == COUNTER:
         return {legend: f"sum by ({by}) (rate({metric.name}[5m]))"}
     if metric.kind == HISTOGRAM:
         spread = f"sum by (le, {by}) (rate({metric.name}_bucket[5m]))"
         return {f"p{part} {legend}": f"histogram_quantile(0.{part}, {spread})" for part in ("50", "95")}
     # Several processes may tell the same; they do not add up.
-    return {legend: f"max by ({by}) ({metric.name})" if by else f"max({metric.name})"}
+    return {legend: f"max by ({by}) ({metric.name})"}
 
 
 def _panel(place: int, metric: Metric) -> dict[str, Any]:

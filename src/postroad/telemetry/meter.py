@@ -50,7 +50,9 @@ class Meter:
     def set(self, name: str, value: float, *labels: str) -> None:
         with self._lock:
             series = self._values.setdefault(name, {})
-            series[_bounded(name, series, labels)] = value
+            place = _bounded(name, series, labels)
+            # Of those that share a place the highest is told: one that is well must not hide one that is not.
+            series[place] = value if place == labels else max(value, series.get(place, value))
 
     def observe(self, name: str, values: Iterable[float], *labels: str) -> None:
         with self._lock:

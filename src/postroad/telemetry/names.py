@@ -45,12 +45,17 @@ _TABLE: Final = (
     Metric("relay_shards_owned", GAUGE, "shards that this process holds", ("outbox",)),
     Metric("relay_breaker_open", GAUGE, "1 while the broker does not take a topic", ("topic",)),
     Metric("relay_outages_total", COUNTER, "times that the broker went away", ("outbox",)),
-    Metric("relays_alive", GAUGE, "relays heard of in the last 15 seconds", ("outbox",)),
+    Metric("relays_alive", GAUGE, "relays heard of in the last 15 seconds; not told where none has ever been needed",
+           ("outbox",)),
     Metric("workers_alive", GAUGE, "workers heard of in the last 15 seconds", ("group",)),
     Metric("outbox_paused", GAUGE, "1 while a person has paused the outbox", ("outbox",)),
+    Metric("oldest_snapshot_age", GAUGE, "seconds for which a transaction has kept old rows from being removed, so "
+           "that looks at the outbox grow dearer; none on SQLite, or where this user may not see"),
     Metric("group_paused", GAUGE, "1 while a person has paused the group", ("group",)),
     # -- subscriptions, as the broker tells them
-    Metric("subscription_num_undelivered_messages", GAUGE, "messages not settled yet", ("subscription",),
+    Metric("subscription_num_undelivered_messages", GAUGE, "messages not settled yet; of the embedded broker, "
+           "10,000 means that many or more",
+           ("subscription",),
            "未投递消息数"),
     Metric("subscription_oldest_unacked_message_age", GAUGE, "seconds since the oldest of them was published",
            ("subscription",), "最老未确认消息年龄（秒）"),
@@ -82,14 +87,15 @@ _TABLE: Final = (
     Metric("processing_commands", GAUGE, "commands being run"),
     Metric("failed_commands", GAUGE, "commands that failed"),
     Metric("avg_processing_time", GAUGE, "milliseconds that recent commands took on average"),
-    Metric("retry_rate", GAUGE, "the part of recent commands that had to be repeated, 0 to 1"),
+    Metric("retry_rate", GAUGE, "the part of recent commands that failed or had to be repeated, 0 to 1"),
     Metric("commands_by_type", GAUGE, "recent commands of each type", ("command_type",)),
     Metric("events_per_hour", GAUGE, "events sent in the last hour; 10,000 means that many or more"),
     Metric("pending_outbox", GAUGE, "events due and not sent yet, of all outboxes"),
     Metric("failed_outbox", GAUGE, "events parked, of all outboxes"),
     Metric("avg_publish_delay", GAUGE, "milliseconds from write to confirmation, of this process's last five minutes"),
     Metric("events_by_type", GAUGE, "events of each type that this process has sent", ("event_type",)),
-    Metric("aggregate_version_gaps", GAUGE, "holes in the numbering of aggregates' events"),
+    Metric("aggregate_version_gaps", GAUGE, "holes in the numbering of aggregates' events: among the last 10,000 "
+           "events, or those that the last check has found"),
     # -- what this process can reach
     Metric("postroad_database_up", GAUGE, "1 if the database answered"),
     Metric("postroad_broker_up", GAUGE, "1 if the broker answered"),

@@ -2,15 +2,16 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from postroad.brokers.base import Watched
-from postroad.errors import PostroadError, UnsupportedByBroker
+from postroad.brokers.base import Watched, depth_as_told
+from postroad.errors import PostroadError, StoreError, StoreUnavailable
 from postroad.gates import GROUP, OUTBOX
 from postroad.retry import describe
+from postroad.telemetry.canary import watched_topics
 from postroad.telemetry.commands import read_commands
+from postroad.telemetry.gaps import read_gaps
 from postroad.telemetry.meter import Meter
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 MOST_COUNTED: Final = 10_000
 PATIENCE: Final = 5.0
+_FIRST: Final = 1_000
+"""Of the oldest that wait; those that are scheduled may stand before all others."""
 _ALIVE: Final = 15.0
 _HOUR: Final = 3_600.0
 _MOST_DEAD: Final = 100
@@ -94,19 +97,35 @@ def _read_canaries(road: "Postroad", gauges: Meter, subscriber: "Subscriber") ->
 
 
 async def _read_database(road: "Postroad", gauges: Meter, relays: bool, subscribers: "Sequence[Subscriber]") -> None:
-    await _read_workers(road, gauges)
+    await _read_workers(road, gauges, relays)
     await _read_pauses(road, gauges)
     if relays:
         for outbox in road.outboxes:
             await _read_outbox(road, gauges, outbox)
+        await _read_snapshots(road, gauges)
+        await read_gaps(road, gauges, MOST_COUNTED)
+    await _read_missing_canaries(road, gauges, subscribers)
     for group in {subscriber.group for subscriber in subscribers}:
         await _read_inbox(road, gauges, group)
     await read_commands(road, gauges, MOST_COUNTED)
 
 
-async def _read_workers(road: "Postroad", gauges: Meter) -> None:
+async def _read_missing_canaries(road: "Postroad", gauges: Meter, subscribers: "Sequence[Subscriber]") -> None:
+    """Where canaries fly by themselves, only the outbox knows on which topics one should have come."""
+    if road.canary is None or road.canary.topics:
+        return
+    flown = {topic for table in road.outboxes if not table.adopted for topic in await watched_topics(road, table)}
+    for subscriber in subscribers:
+        for topic in flown.intersection(subscriber.topics):
+            route = topic, subscriber.group, road.source
+            if gauges.value("canary_age_seconds", *route) is None:
+                gauges.set("canary_age_seconds", _age(road, subscriber.began_at), *route)
+
+
+async def _read_workers(road: "Postroad", gauges: Meter, relays: bool) -> None:
     for outbox in road.outboxes:
-        gauges.set("relays_alive", 0, outbox.name)
+        if relays or await _needs_relay(road, outbox):
+            gauges.set("relays_alive", 0, outbox.name)
     for group in road.groups:
         gauges.set("workers_alive", 0, group)
     for row in (await road.store.read("workers_alive", ttl=_ALIVE)).rows:
@@ -114,6 +133,14 @@ async def _read_workers(road: "Postroad", gauges: Meter) -> None:
             gauges.add("relays_alive", 1, row.detail)
         elif row.kind == "worker":
             gauges.add("workers_alive", 1, row.detail)
+
+
+async def _needs_relay(road: "Postroad", outbox: "OutboxTable") -> bool:
+    """Whether one has ever been at work there, or something waits for one. A service that only reads has none."""
+    store = road.store
+    if (await store.read("relay_ever", outbox_name=outbox.name)).rows:
+        return True
+    return bool((await store.read("outbox_unsent_count", outbox, now=store.clock.now(), most=1)).rows)
 
 
 async def _read_pauses(road: "Postroad", gauges: Meter) -> None:
@@ -126,10 +153,14 @@ async def _read_pauses(road: "Postroad", gauges: Meter) -> None:
 
 async def _read_outbox(road: "Postroad", gauges: Meter, outbox: "OutboxTable") -> None:
     store, name = road.store, outbox.name
-    unsent = (await store.read("outbox_unsent_count", outbox, now=store.clock.now(), most=MOST_COUNTED)).rows
+    first = (await store.read("outbox_unsent_count", outbox, now=store.clock.now(), most=MOST_COUNTED)).rows
+    held = (await store.read("outbox_held_count", outbox, most=MOST_COUNTED)).rows
+    unsent = [row for row in first if row.state == "NEW"] + [*held]
     events = {row.state: int(row.events) for row in unsent}
-    pending, parked = events.get("NEW", 0) + events.get("RETRY", 0), events.get("FAILED", 0)
-    due = [store.time_out(row.oldest) for row in unsent if row.state != "SCHEDULED"]
+    pending, parked = min(events.get("NEW", 0) + events.get("RETRY", 0), MOST_COUNTED), events.get("FAILED", 0)
+    if not outbox.append_only:
+        unsent += (await store.read("outbox_oldest", outbox, now=store.clock.now(), most=_FIRST)).rows
+    due = [store.time_out(row.oldest) for row in unsent]
     oldest = min((moment for moment in due if moment), default=None)
     gauges.set("outbox_pending_count", pending, name)
     gauges.set("outbox_max_delivery_attempts", parked, name)
@@ -140,6 +171,19 @@ async def _read_outbox(road: "Postroad", gauges: Meter, outbox: "OutboxTable") -
     gauges.set("outbox_shards_without_owner", int(free), name)
     sent = (await store.read("outbox_sent_count", outbox, seconds=_HOUR, most=MOST_COUNTED)).rows[0].events
     gauges.add("events_per_hour", int(sent))
+
+
+async def _read_snapshots(road: "Postroad", gauges: Meter) -> None:
+    if road.store.one_writer:
+        return
+    try:
+        rows = (await road.store.read("snapshot_holders", seconds=0.0)).rows
+    except StoreUnavailable:
+        raise
+    except StoreError:
+        return  # not for this user: the doctor names the right that it lacks
+    ages = [float(row.seconds) for row in rows if row.seconds is not None]  # a replication slot has none
+    gauges.set("oldest_snapshot_age", max(ages, default=0.0))
 
 
 async def _read_inbox(road: "Postroad", gauges: Meter, group: str) -> None:
@@ -174,8 +218,8 @@ async def _read_dead_letters(road: "Postroad", gauges: Meter, topic: str) -> Non
 
 
 async def _read_subscription(road: "Postroad", gauges: Meter, subscription: str) -> None:
-    with suppress(UnsupportedByBroker):  # it is up, and counts nothing
-        depth = await road.broker.depth(subscription)
+    depth = await depth_as_told(road.broker, subscription)
+    if depth is not None:  # else it is up, and counts nothing
         gauges.set("subscription_num_undelivered_messages", depth.messages, subscription)
         gauges.set("subscription_oldest_unacked_message_age", _age(road, depth.oldest), subscription)
     if isinstance(road.broker, Watched):

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import Any
 from uuid import UUID, uuid4
 
 import msgspec
@@ -200,6 +201,30 @@ async def test_a_cancelled_command_is_undone_and_may_be_tried_again(road: Postro
     assert (await kept(road))["commands"] == ["FAILED"]
     finish.set()
     assert len(await road.execute(Slow("s-1"), command_id=id)) == 1
+
+
+async def test_who_is_cancelled_while_a_command_begins_leaves_it_to_nobody(
+    road: Postroad, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change, written, told = road.store.change, asyncio.Event(), asyncio.Event()
+
+    async def slow_to_answer(statement: str, **values: Any) -> Any:
+        result = await change(statement, **values)
+        if statement == "command_begin":
+            written.set()
+            await told.wait()
+        return result
+
+    monkeypatch.setattr(road.store, "change", slow_to_answer)
+    id = uuid4()
+    task = asyncio.create_task(road.execute(COMMAND, command_id=id))
+    await written.wait()
+    task.cancel()
+    asyncio.get_running_loop().call_soon(told.set)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (await kept(road))["commands"] == ["FAILED"]
+    assert len(await road.execute(COMMAND, command_id=id)) == 1
 
 
 # -- many at once ----------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from uuid import UUID, uuid4
 import msgspec
 import pytest
 from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from postroad import Postroad
 from postroad.commands import CommandRecord, CommandStatus
@@ -85,6 +86,39 @@ async def test_a_failure_undoes_everything_and_is_recorded_with_its_reason(road:
     assert found["events"] == found["outbox"] == []
     async with road.store.reading() as connection:
         assert (await connection.exec_driver_sql("SELECT count(*) FROM notes")).scalar() == 0
+
+
+async def test_what_a_handler_appends_by_itself_is_part_of_the_answer(road: Postroad) -> None:
+    class Announce(msgspec.Struct, frozen=True):
+        session_id: str
+
+    road.command("Command.Genesis.Session.Announce", aggregate="session", key="session_id")(Announce)
+
+    @road.handles(Announce)
+    async def announce(command: Announce, session: AsyncSession, road: Postroad) -> SessionFinished:
+        await road.events.append(session, [SessionStarted(command.session_id, "")])
+        return SessionFinished(command.session_id)
+
+    given = await road.execute(Announce("s-1"))
+    assert [one.event for one in given] == [SessionStarted("s-1", ""), SessionFinished("s-1")]
+
+
+async def test_a_command_that_is_run_again_answers_with_what_it_has_brought_about_before(road: Postroad) -> None:
+    class Remind(msgspec.Struct, frozen=True):
+        session_id: str
+
+    road.command("Command.Genesis.Session.Remind", aggregate="session", key="session_id")(Remind)
+    events: list[object] = [SessionStarted("s-1", "")]
+
+    @road.handles(Remind)
+    def remind(command: Remind) -> list[object]:
+        return [events.pop()] if events else []
+
+    id = uuid4()
+    first = await road.execute(Remind("s-1"), command_id=id)
+    await road.store.change("repair_command", command_id=id)
+    assert await road.execute(Remind("s-1"), command_id=id) == first
+    assert [one.event for one in first] == [SessionStarted("s-1", "")]
 
 
 @pytest.mark.spec("G4")

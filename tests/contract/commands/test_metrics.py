@@ -3,6 +3,7 @@
 import pytest
 
 from postroad import Postroad
+from postroad.errors import PermissionDenied
 from postroad.telemetry.reading import read_gauges
 from tests.contract.commands.test_worker import Try, make_due, submitted, trying
 from tests.support.genesis import StartSession
@@ -31,13 +32,26 @@ async def test_gauges_tell_how_the_command_box_stands_and_how_the_last_commands_
     told = {name: gauges.value(name) for name in ("pending_commands", "processing_commands", "failed_commands")}
     assert told == {"pending_commands": 1, "processing_commands": 0, "failed_commands": 1}
     assert dict(gauges.values("commands_by_type")) == {
-        ("Command.Genesis.Session.Try",): 1,
+        ("Command.Genesis.Session.Try",): 2,
         ("Command.Genesis.Session.Start",): 1,
     }
-    assert gauges.value("retry_rate") == 0.5
+    assert gauges.value("retry_rate") == pytest.approx(2 / 3)
     average = gauges.value("avg_processing_time")
     assert average is not None
     assert average >= 0
+
+
+@pytest.mark.spec("G10")
+async def test_commands_that_fail_at_once_and_for_good_count_as_failures(road: Postroad) -> None:
+    async def refuse(command: Try) -> object:
+        raise PermissionDenied("nobody may")
+
+    trying(road, refuse)
+    for step in (1, 2):
+        with pytest.raises(PermissionDenied):
+            await road.execute(Try("a", step))
+    gauges, _ = await read_gauges(road)
+    assert gauges.value("retry_rate") == 1.0
 
 
 async def test_a_service_without_commands_tells_nothing_of_them(road: Postroad) -> None:

@@ -215,11 +215,11 @@ async def test_of_those_who_saw_the_same_command_one_takes_it(road: Postroad) ->
         # Nor, while the lease lasts, one who has seen that somebody has it.
         assert not await box.take(replace(record, epoch=1, status=CommandStatus.PROCESSING), connection)
     # Nor one who has not seen that it was given back, or has failed, and waits for its next try.
-    assert await box.release(Held(record, 1), 60.0)
+    assert await box.release(Held(record.message, 0, 1), 60.0)
     assert not await _takes(road, record)
     released = await found(road, record.command_id)
     assert await _takes(road, released)
-    assert await box.fail(Held(record, 2), RuntimeError("no"), Retry(60.0), 1)
+    assert await box.fail(Held(record.message, 0, 2), RuntimeError("no"), Retry(60.0), 1)
     assert not await _takes(road, replace(released, epoch=2, status=CommandStatus.PROCESSING))
 
 

@@ -55,6 +55,13 @@ async def postgresql_clinic(fresh_postgresql_url: str, open_road: Open) -> Clini
 
 
 @pytest.fixture
+async def pubsub_clinic(store_url: str, pubsub_url: str, open_road: Open) -> Clinic:
+    road = open_road(store_url, pubsub_url)
+    await emptied(road.store)
+    return await (await Clinic(road).prepare()).staff()
+
+
+@pytest.fixture
 async def rabbit_clinic(recycled: Recycled, rabbitmq_url: str, open_road: Open) -> AsyncIterator[Clinic]:
     """With PostgreSQL and a virtual host of its own."""
     with fresh_vhost(rabbitmq_url) as url:

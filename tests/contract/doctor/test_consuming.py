@@ -9,9 +9,11 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from postroad.brokers.base import Delivery, Flow, Subscription, Topology
+from postroad.brokers.base import Delivery, Depth, Flow, Subscription, Topology
+from postroad.errors import UnsupportedByBroker
 from postroad.operations import pause_group
 from postroad.operations.doctor import Level
+from postroad.operations.doctor.consuming import deserted
 from postroad.operations.doctor.files import broker_file
 from tests.support.clinic import GROUP, SUBSCRIPTION, TOPIC, Clinic
 from tests.support.consuming import placed
@@ -74,6 +76,21 @@ async def test_a_subscription_that_nobody_consumes_on_rabbitmq_is_found(rabbit_c
     assert (await rabbit_clinic.only("subscriptions")).level is Level.FAULT
 
 
+@pytest.mark.spec("F14")
+@pytest.mark.parametrize("store_kind", ["sqlite"])
+async def test_where_nobody_counts_it_is_found_all_the_same_that_nobody_consumes(
+    pubsub_clinic: Clinic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def uncounted(subscription: str) -> Depth:
+        raise UnsupportedByBroker("Pub/Sub", "depth", "In the cloud, its monitoring counts.")
+
+    monkeypatch.setattr(pubsub_clinic.road.broker, "depth", uncounted)
+    assert await pubsub_clinic.problems() == {}
+    await pubsub_clinic.run("DELETE FROM postroad_worker WHERE kind = 'worker'")
+    finding = await pubsub_clinic.only("subscriptions")
+    assert finding.cause == f"No worker of the group {GROUP} is alive: nobody consumes {SUBSCRIPTION}."
+
+
 @pytest.mark.parametrize("store_kind", ["sqlite"])
 async def test_a_group_whose_handlers_are_gone_altogether_is_still_ours(clinic: Clinic) -> None:
     await clinic.road.inbox.declare("billing", ["parcel.sent"])
@@ -85,6 +102,28 @@ async def test_a_group_whose_handlers_are_gone_altogether_is_still_ours(clinic: 
     assert (await clinic.problems())["handlers"] is Level.WARNING
     await clinic.presence("billing").run_once()  # another program of the same service has them
     assert await clinic.problems() == {}
+
+
+@pytest.mark.parametrize("store_kind", ["sqlite"])
+async def test_a_deserted_group_is_told_with_what_waits_for_it(clinic: Clinic, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "The group billing has no handler here and no worker elsewhere, and {} for it."
+    await clinic.road.inbox.declare("billing", ["parcel.sent"])
+    await clinic.road.broker.apply(Topology((TOPIC,), (Subscription(f"{TOPIC}.billing", TOPIC),)))
+    assert await deserted(clinic.road) == []
+    await publish(clinic)
+    assert await deserted(clinic.road) == [said.format("1 message waits")]
+
+    async def uncounted(subscription: str) -> Depth:
+        raise UnsupportedByBroker("Pub/Sub", "depth", "In the cloud, its monitoring counts.")
+
+    async def unknown(subscription: str) -> None:
+        return None
+
+    monkeypatch.setattr(clinic.road.broker, "depth", uncounted)
+    monkeypatch.setattr(clinic.road.broker, "estimate", unknown)
+    assert await deserted(clinic.road) == [said.format("messages may wait")]
+    await clinic.presence("billing").run_once()
+    assert await deserted(clinic.road) == []
 
 
 @pytest.mark.parametrize("store_kind", ["sqlite"])

@@ -26,7 +26,9 @@ async def test_only_what_is_not_settled_is_looked_at(unstaffed: Clinic, statemen
             await connection.exec_driver_sql("SET LOCAL enable_seqscan = off")
         sql = text(explain + store.sql(statement, unstaffed.road.outboxes[0]))
         plan = str((await connection.execute(sql, values)).all())
-    assert f"{table}_{'unsent' if table == 'postroad_outbox' else 'unsettled'}" in plan
+    # Of an outbox that is empty, any index of what is unsent will do.
+    indexes = ("unsent", "age", "held") if table == "postroad_outbox" else ("unsettled",)
+    assert any(f"{table}_{index}" in plan for index in indexes)
     assert f"SCAN {table}" not in plan
 
 

@@ -10,7 +10,8 @@ from postroad.operations.doctor import Level
 from postroad.operations.doctor.wire import retry_window
 from postroad.retry import CONSUMER, EXPONENTIAL, TABLE
 from tests.contract.doctor.conftest import Open
-from tests.support.clinic import SUBSCRIPTION, TOPIC, Clinic
+from tests.support import pubsub
+from tests.support.clinic import GROUP, SUBSCRIPTION, TOPIC, Clinic
 from tests.support.rabbitmq import outsider
 
 DAY = 86_400.0
@@ -112,6 +113,31 @@ async def test_retries_that_go_on_for_longer_than_the_inbox_remembers_are_a_faul
     patient = SubscriberOptions(backoff=Backoff(attempts=21, base=DAY, factor=1.0))
     clinic = await (await Clinic(open_road(store_url, subscriber=patient)).prepare()).staff()
     assert "27 days" in (await clinic.only("retention")).cause
+
+
+async def test_retries_of_one_group_count_as_well(store_url: str, open_road: Open) -> None:
+    patient = SubscriberOptions(backoff=Backoff(attempts=21, base=DAY, factor=1.0))
+    clinic = await (await Clinic(open_road(store_url, group_options={GROUP: patient})).prepare()).staff()
+    assert "27 days" in (await clinic.only("retention")).cause
+
+
+async def test_a_subscription_of_pubsub_without_order_is_a_fault_that_says_so(pubsub_clinic: Clinic) -> None:
+    async with pubsub.outsider(pubsub_clinic.road.broker_url) as visitor:
+        live = await visitor.subscription(SUBSCRIPTION)
+        await visitor.delete(SUBSCRIPTION)
+        live.enable_message_ordering = False
+        await visitor.create(live)
+    finding = await pubsub_clinic.only("topology")
+    assert finding.level is Level.FAULT
+    assert "message ordering: off → on" in finding.cause
+
+
+async def test_dead_letters_that_pubsub_could_not_keep_are_a_fault(pubsub_clinic: Clinic) -> None:
+    async with pubsub.outsider(pubsub_clinic.road.broker_url) as visitor:
+        await visitor.delete(f"{TOPIC}.dlq-monitor")
+    finding = await pubsub_clinic.only("topology")
+    assert (finding.level, finding.command) == (Level.FAULT, "postroad run")
+    assert f"{TOPIC}.dlq-monitor is missing" in finding.cause
 
 
 def test_the_retry_window_is_the_sum_of_the_waits() -> None:

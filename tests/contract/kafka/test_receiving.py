@@ -100,6 +100,30 @@ async def test_a_partition_is_read_only_so_far_beyond_what_waits(kafka_url: str)
     await broker.aclose()
 
 
+@pytest.mark.parametrize(("how", "again"), [("taken away and given back", "bcdefgh"), ("set back", "abcdefgh")])
+async def test_a_partition_that_was_paused_is_read_when_it_comes_anew(kafka_url: str, how: str, again: str) -> None:
+    broker = connected(kafka_url, ahead=2)
+    post = Post(broker)
+    await broker.apply(post.topology)
+    receiver = await post.subscribe()
+    assert isinstance(receiver, KafkaReceiver)
+    await post.send_texts("21", "abcdefgh")
+    first, *_ = await receiver.receive()  # the others stay in hand
+    await first.ack()
+    consumer = receiver._consumer
+    async with asyncio.timeout(post.patience):
+        while not consumer._paused:  # noqa: ASYNC110  (it happens in the consumer's thread)
+            await asyncio.sleep(0.01)
+    if how == "set back":
+        await receiver.set_back(dict.fromkeys(receiver.positions(), 0))
+    else:
+        await receiver._run(lambda: consumer._member.unsubscribe())
+        await receiver._run(consumer._join)
+    assert await post.take_texts(receiver, len(again)) == again
+    assert await post.has_depth(0)
+    await broker.aclose()
+
+
 async def acknowledged(receiver: Receiver) -> int:
     deliveries = await receiver.receive()
     for delivery in deliveries:

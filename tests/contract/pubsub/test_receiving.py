@@ -2,12 +2,15 @@
 
 import asyncio
 import threading
+from functools import partial
 from typing import Any
 
 import pytest
+from google.protobuf.empty_pb2 import Empty
 
 from postroad.brokers.base import Flow, Subscription, Topology
 from postroad.brokers.pubsub.broker import PubSubBroker
+from postroad.brokers.pubsub.line import Rejection, connections_thread, raw
 from postroad.brokers.pubsub.receiver import PubSubReceiver
 from postroad.errors import BrokerError, BrokerUnavailable, ConfigurationError
 from postroad.testing.post import Post
@@ -53,6 +56,24 @@ async def test_a_lease_is_extended_while_a_handler_keeps_the_loop_busy(broker: P
 
 
 @pytest.mark.spec("F6")
+async def test_the_server_is_told_how_much_may_be_on_its_way(
+    post: Post, broker: PubSubBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is read late has no lease that anybody extends. Pub/Sub keeps to it, its emulator does not."""
+    pull, asked = broker._line.pull, []
+
+    def hear(first: Any) -> Any:
+        asked.append((first.max_outstanding_messages, first.max_outstanding_bytes))
+        return pull(first)
+
+    monkeypatch.setattr(broker._line, "pull", hear)
+    receiver = await listening(post, Flow(messages=3, bytes=1_000))
+    await post.send_texts("k", "a")
+    await post.take(receiver, 1)
+    assert asked == [(30, 2_000)]
+
+
+@pytest.mark.spec("F6")
 async def test_an_acknowledgement_waits_for_the_earlier_ones_of_its_key(post: Post, broker: PubSubBroker) -> None:
     """With exactly-once delivery it is refused while one of them is open."""
     requests = []
@@ -70,6 +91,25 @@ async def test_an_acknowledgement_waits_for_the_earlier_ones_of_its_key(post: Po
     await first.ack()
     assert await post.has_depth(0)
     assert requests == [2]
+
+
+@pytest.mark.spec("F6")
+async def test_many_acknowledgements_may_be_refused_at_once(
+    post: Post, broker: PubSubBroker, visitor: Outsider
+) -> None:
+    """As after a connection was cut: what it held is held by another delivery now. The answer names each of them."""
+    name, path = post.subscription.name, visitor.address.subscription(post.subscription.name)
+    await post.send(*(post.message(f"k{number}", "a") for number in range(400)))
+    stale: list[str] = []
+    async with asyncio.timeout(post.patience):
+        while len(stale) < 400:
+            stale += [one.ack_id for one in await visitor.pull(name)]
+    await visitor.nack(name, *stale)
+    request = raw("AcknowledgeRequest")(subscription=path, ack_ids=stale)
+    ask = partial(broker._line.ask, about="subscription")
+    with pytest.raises(Rejection) as refused:
+        await connections_thread().run(ask, "Subscriber/Acknowledge", request, Empty)
+    assert refused.value.causes.keys() == set(stale)
 
 
 @pytest.mark.spec("F6")

@@ -80,6 +80,9 @@ class EmbeddedBroker:
     async def depth(self, subscription: str) -> Depth:
         return await self._database.read(partial(structure.depth, name=subscription))
 
+    async def estimate(self, subscription: str) -> Depth:
+        return await self._database.read(partial(structure.depth, name=subscription, statement="estimate"))
+
     async def seek(self, subscription: str, to: datetime | str) -> int:
         return await self._database.write(partial(replay.seek, name=subscription, to=to))
 

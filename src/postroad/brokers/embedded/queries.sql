@@ -180,6 +180,11 @@ SELECT key FROM message WHERE id = :message;
 SELECT count(*), count(*) FILTER (WHERE since > :now), min(since) FILTER (WHERE since <= :now) FROM delivery
 WHERE subscription = :subscription;
 
+-- name: estimate
+-- No more than so many are looked at, from the first on: it is asked every few seconds, however long the backlog.
+SELECT count(*), count(*) FILTER (WHERE since > :now), min(since) FILTER (WHERE since <= :now)
+FROM (SELECT since FROM delivery WHERE subscription = :subscription ORDER BY message LIMIT 10000);
+
 -- name: shortest_retention
 SELECT CAST(min(retention) * 1000000 AS INTEGER) FROM subscription;
 

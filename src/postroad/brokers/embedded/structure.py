@@ -33,9 +33,9 @@ def find(connection: sqlite3.Connection, now: int, *, name: str) -> Found:
     return Found(row[0], row[1], Subscription(*row[2:]))
 
 
-def depth(connection: sqlite3.Connection, now: int, *, name: str) -> Depth:
+def depth(connection: sqlite3.Connection, now: int, *, name: str, statement: str = "depth") -> Depth:
     names = {"subscription": find(connection, now, name=name).id, "now": now}
-    messages, delayed, oldest = connection.execute(SQL["depth"], names).fetchone()
+    messages, delayed, oldest = connection.execute(SQL[statement], names).fetchone()
     return Depth(messages, delayed, None if oldest is None else moment(oldest))
 
 

@@ -127,7 +127,7 @@ class Consumer:
     def _be_member(self) -> None:
         member = self._member = Member(self._settings())
         try:
-            member.subscribe([self._topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
+            self._join()
             while not self._closing:
                 self._turn()
             self._commit_at_last()
@@ -135,6 +135,12 @@ class Consumer:
             self._retire_all(list(self._partitions))
             self._member = None
             member.close()
+
+    def _join(self) -> None:
+        assert self._member is not None
+        self._member.subscribe(
+            [self._topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+        )
 
     def _settings(self) -> dict[str, Any]:
         return settings(
@@ -225,7 +231,7 @@ class Consumer:
         assert self._member is not None
         try:
             self._member.incremental_unassign(places)
-            self._member.incremental_assign(places)
+            _begin(self._member, places)
         except KafkaException as error:
             # The next commit would pass over what lies between: a new member begins where it should.
             self._spoilt = error
@@ -315,7 +321,7 @@ class Consumer:
                 self._partitions[place.topic, place.partition] = Partition(
                     place.topic, place.partition, next=known, committed=known
                 )
-        member.incremental_assign(places)
+        _begin(member, places)
 
     def _on_revoke(self, member: Member, places: list[TopicPartition]) -> None:
         """What was settled is committed while we may; verdicts that come from now on are not heard: the next owner will
@@ -352,11 +358,18 @@ class Consumer:
 
     def _retire(self, partition: Partition) -> None:
         del self._partitions[partition.name]
-        self._paused.discard(partition.name)  # what is assigned anew is not paused
+        self._paused.discard(partition.name)
         partition.alive = False
         sizes = partition.sizes
         self._messages -= len(sizes)
         self._bytes -= sum(sizes)
+
+
+def _begin(member: Member, places: list[TopicPartition]) -> None:
+    member.incremental_assign(places)
+    # The client remembers a pause beyond the assignment: a partition that was taken away while it waited, and came
+    # back, would be silent for ever.
+    member.resume(places)
 
 
 def _place(partition: Partition) -> TopicPartition:

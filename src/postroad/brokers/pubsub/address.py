@@ -14,7 +14,7 @@ _LONGEST_PUBLISH: Final = 20.0
 """The relay itself gives up after 30 seconds, and would send again what is still on its way."""
 _PROJECT: Final = re.compile("([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]")
 _EMULATOR: Final = re.compile(r"[A-Za-z0-9._-]+:[0-9]{1,5}|\[[0-9A-Fa-f:]+\]:[0-9]{1,5}")
-_OPTIONS: Final = ("emulator", "publish_timeout")
+_OPTIONS: Final = ("emulator", "monitoring", "publish_timeout")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,8 @@ class Address:
     emulator: str = ""
     """Host and port; empty for the cloud."""
     publish_timeout: float = 10.0
+    monitoring: bool = False
+    """Whether Cloud Monitoring is asked how much waits."""
 
     @property
     def target(self) -> str:
@@ -60,7 +62,16 @@ def parse(url: str) -> Address:
     for name in options:
         if name not in _OPTIONS:
             raise unknown_option(name, parts.query, _OPTIONS)
-    return Address(parts.netloc, _emulator(options), _seconds(options.get("publish_timeout", "10")))
+    return Address(
+        parts.netloc, _emulator(options), _seconds(options.get("publish_timeout", "10")), _monitoring(options)
+    )
+
+
+def _monitoring(options: dict[str, str]) -> bool:
+    said = options.get("monitoring", "no")
+    if said not in ("yes", "no"):
+        raise ConfigurationError(f"The broker URL's option monitoring is {said!r}. It must be yes or no.")
+    return said == "yes"
 
 
 def _emulator(options: dict[str, str]) -> str:

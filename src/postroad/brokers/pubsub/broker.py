@@ -1,8 +1,9 @@
 """The broker itself: what is asked on the caller's loop is done in the connection's thread."""
 
+import asyncio
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from postroad.brokers.base import (
     Change,
@@ -28,6 +29,9 @@ from postroad.clock import Clock
 from postroad.errors import ConfigurationError, PostroadError
 from postroad.message import Message
 
+if TYPE_CHECKING:
+    from postroad.brokers.pubsub.monitoring import Monitoring
+
 _SURELY_LEASED: Final = LEAST_DEADLINE / 2
 """Seconds that a lease lasts even if the last try to extend it failed."""
 
@@ -50,6 +54,7 @@ class PubSubBroker:
         self._structure = Structure(self._line, address)
         self._replay = Replay(self._line, self._structure, address)
         self._graveyard = Graveyard(self._line, self._publisher, address, clock)
+        self._monitoring: Monitoring | None = None
         self._receivers: list[PubSubReceiver] = []
 
     @property
@@ -72,7 +77,7 @@ class PubSubBroker:
             raise ConfigurationError(f"Subscription {subscription!r} does not exist. Run apply first.")
         receiver = PubSubReceiver(self._thread, self._clock, self, short(live.topic), subscription, flow)
         deadline = min(max(live.ack_deadline_seconds, LEAST_DEADLINE), MOST_DEADLINE)
-        receiver.consumer = Consumer(self._line, live.name, subscription, deadline, receiver.tell)
+        receiver.consumer = Consumer(self._line, live.name, subscription, deadline, receiver.most, receiver.tell)
         try:
             await self._thread.run(receiver.consumer.start)
         except BaseException:
@@ -103,6 +108,16 @@ class PubSubBroker:
         if self._address.emulator:
             await self._settled(subscription)
         return await self._thread.run(self._replay.depth, subscription)
+
+    async def estimate(self, subscription: str) -> Depth | None:
+        if not self._address.monitoring:
+            return None
+        if self._monitoring is None:
+            # Only who wants it pays for its libraries.
+            from postroad.brokers.pubsub.monitoring import Monitoring
+
+            self._monitoring = Monitoring(self._address.project)
+        return await asyncio.to_thread(self._monitoring.depth, subscription, self._clock.now())
 
     async def seek(self, subscription: str, to: datetime | str) -> int | None:
         # An acknowledgement that arrived afterwards would take away what is to come again.

@@ -12,6 +12,7 @@ from uuid import uuid4
 import grpc
 from google.protobuf.empty_pb2 import Empty
 
+from postroad.brokers.base import Flow
 from postroad.brokers.pubsub.letter import published_at, read
 from postroad.brokers.pubsub.line import Line, Rejection, raw
 from postroad.errors import BrokerError
@@ -59,10 +60,16 @@ class Consumer:
     """Lives in the connection's thread. A message that is here is told once, however often it is delivered."""
 
     def __init__(
-        self, line: Line, subscription: str, name: str, deadline: int, tell: Callable[[Sequence[Arrival]], None]
+        self,
+        line: Line,
+        subscription: str,
+        name: str,
+        deadline: int,
+        most: Flow,
+        tell: Callable[[Sequence[Arrival]], None],
     ) -> None:
         self._line, self._path, self._name, self._tell = line, subscription, name, tell
-        self._deadline = deadline
+        self._deadline, self._most = deadline, most
         self._leases: dict[str, _Lease] = {}
         self._keys: dict[str, deque[_Lease]] = {}
         """Of each key what cannot be acknowledged yet, in the order of arrival."""
@@ -112,6 +119,9 @@ class Consumer:
             # Another on each stream: under the same one the server goes on with a key where the last stream ended, also
             # past what was lost with it. As it is, the key waits until that is over its deadline.
             client_id=uuid4().hex,
+            # Nobody extends the lease of what is on its way here and not read yet: no more than can be taken.
+            max_outstanding_messages=self._most.messages,
+            max_outstanding_bytes=self._most.bytes,
         )
         call = self._line.pull(first)
         beating: asyncio.Task[None] | None = None

@@ -21,6 +21,9 @@ _LARGEST: Final = 64 * 1024 * 1024
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", _LARGEST),
     ("grpc.max_send_message_length", _LARGEST),
+    # A refused acknowledgement is told for each of a thousand ids, and all of it in what gRPC calls metadata: above its
+    # usual 16 KiB there would be no answer, the same ids would be sent again for ever, and their keys stand still.
+    ("grpc.max_metadata_size", 4 * 1024 * 1024),
     # A connection that has died without a word is found out; Google's servers allow no more pings than these.
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),

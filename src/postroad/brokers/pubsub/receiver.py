@@ -91,6 +91,11 @@ class PubSubReceiver:
         self._settled: list[str] = []
         self._paused = False
 
+    @property
+    def most(self) -> Flow:
+        """What may be here, with all that waits for a retry."""
+        return Flow(messages=_BEHIND * self._flow.messages, bytes=_AHEAD * self._flow.bytes)
+
     # -- from the connection's thread --------------------------------------------------------------------
 
     def tell(self, arrivals: Sequence[Arrival]) -> None:
@@ -151,7 +156,7 @@ class PubSubReceiver:
 
     def _regulate(self) -> None:
         """The server would hand over all it has. What waits for a retry of its key must not keep out other keys."""
-        crowded = self._lanes.bytes >= _AHEAD * self._flow.bytes or self._lanes.here >= _BEHIND * self._flow.messages
+        crowded = self._lanes.bytes >= self.most.bytes or self._lanes.here >= self.most.messages
         if not crowded and self._lanes.here >= self._flow.messages:
             crowded = self._lanes.here - self._lanes.waiting(self._clock.monotonic()) >= self._flow.messages
         if crowded != self._paused and self.consumer is not None:

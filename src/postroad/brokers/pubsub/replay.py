@@ -13,7 +13,7 @@ from postroad.brokers.pubsub.line import Line, Rejection, missing, raw
 from postroad.brokers.pubsub.structure import Structure
 from postroad.errors import ConfigurationError, UnsupportedByBroker
 
-_NO_DEPTH: Final = "Cloud Monitoring counts: subscription/num_undelivered_messages, oldest_unacked_message_age."
+_NO_DEPTH: Final = "Cloud Monitoring estimates it, for status and metrics: add monitoring=yes to the URL."
 
 
 class Replay:

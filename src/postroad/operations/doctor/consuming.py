@@ -1,9 +1,9 @@
 """Whether what is carried is handled: workers, retries, handlers, dead letters."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from postroad.brokers.base import Subscription
+from postroad.brokers.base import Subscription, depth_as_told
 from postroad.gates import GROUP
 from postroad.inbox.records import Records
 from postroad.operations.dead_letters import dead_pages, topics_of
@@ -28,13 +28,14 @@ async def subscriptions(road: "Postroad") -> AsyncIterator[Problem]:
         group = _group(subscription)
         if group not in ours:
             continue  # another service's: its workers are known in its own database
-        depth = await road.broker.depth(subscription.name)
-        messages = depth.messages - depth.delayed  # the others keep nobody waiting before their time
+        depth = await depth_as_told(road.broker, subscription.name)
+        # None where nobody counts: who consumes can be told all the same. The delayed keep nobody waiting yet.
+        messages = depth.messages - depth.delayed if depth else 0
         if group in still:
             yield _paused(still[group], subscription.name, messages)
         elif group not in alive:
             yield _unconsumed(road, subscription.name, group, messages)
-        elif depth.oldest and (age := (road.clock.now() - depth.oldest).total_seconds()) > LATE:
+        elif depth and depth.oldest and (age := (road.clock.now() - depth.oldest).total_seconds()) > LATE:
             cause = f"The oldest of {messages:,} messages in {subscription.name} is {age / 60:.0f} min old."
             yield Problem(Level.WARNING, cause, "Start more workers.", f"postroad worker --group {group}")
 
@@ -80,7 +81,8 @@ async def handlers(road: "Postroad") -> AsyncIterator[Problem]:
     elsewhere = await _groups_alive(road) - {*road.groups}  # another program of this service handles for them
     for group in [one for one in await known_groups(road.store) if one not in elsewhere]:
         gone = sorted(await Records(road.store).known_types(group) - road.registry.types(group))
-        waiting = gone and await _has_backlog(road, group)
+        # Where nobody counts, there may be some.
+        waiting = gone and await _backlog(road, group) != 0
         for kind in gone:
             certain = kind in unsent or (group, kind) in begun
             if certain or waiting:
@@ -105,15 +107,30 @@ async def dead_letters(road: "Postroad") -> AsyncIterator[Problem]:
             )
 
 
-async def _has_backlog(road: "Postroad", group: str) -> bool:
-    """Only of this group: the broker may be shared with hundreds of others."""
-    for subscription in await road.broker.subscriptions():
-        if _group(subscription) == group and (await road.broker.depth(subscription.name)).messages:
-            return True
-    return False
+async def deserted(road: "Postroad") -> Sequence[str]:
+    """Sentences about groups for which something waits, that have lost their last handler."""
+    strangers = {*await known_groups(road.store)} - {*road.groups}
+    if strangers:
+        strangers -= await _groups_alive(road)  # another program of the service has them
+    waiting = [(group, await _backlog(road, group)) for group in sorted(strangers)]
+    return [
+        f"The group {group} has no handler here and no worker elsewhere, and {_messages(messages)} for it."
+        for group, messages in waiting
+        if messages != 0
+    ]
 
 
-def _messages(number: int) -> str:
+async def _backlog(road: "Postroad", group: str) -> int | None:
+    """Only of this group: the broker may be shared with hundreds of others. None where nobody counts."""
+    names = [one.name for one in await road.broker.subscriptions() if _group(one) == group]
+    depths = [await depth_as_told(road.broker, name) for name in names]
+    counted = [depth.messages for depth in depths if depth]
+    return sum(counted) if len(counted) == len(names) else None
+
+
+def _messages(number: int | None) -> str:
+    if number is None:
+        return "messages may wait"
     return "1 message waits" if number == 1 else f"{number:,} messages wait"
 
 

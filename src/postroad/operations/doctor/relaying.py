@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
 
 from postroad.gates import OUTBOX
@@ -79,7 +80,7 @@ async def leases(road: "Postroad") -> AsyncIterator[Problem]:
                 Level.WARNING,
                 f"{count} shards of {outbox.name} are leased to {owner}, which has not been heard of for a while.",
                 "Others take over when the lease has run out; once you are sure that it is dead, end it now.",
-                f"UPDATE postroad_shard SET expires_at = NULL, token = NULL, owner = NULL WHERE owner = '{owner}'",
+                f"postroad release {quote(owner)}",
             )
 
 

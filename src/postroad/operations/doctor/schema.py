@@ -17,8 +17,12 @@ if TYPE_CHECKING:
 _NAME: Final = r'[\w."`]+'
 _TABLE: Final = re.compile(rf"CREATE TABLE ({_NAME}) \((.*)\)", re.DOTALL)
 _KEY: Final = re.compile(r"^\s*(?:PRIMARY KEY|UNIQUE) \(([^)]*)\)|^\s*(\w+) .*(?:PRIMARY KEY|UNIQUE),?$", re.MULTILINE)
-_INDEX: Final = re.compile(rf"CREATE (UNIQUE )?INDEX ({_NAME}) ON ({_NAME}) \(((?:[^()]|\(\d+\))*)\)")
+_WITHIN: Final = r"\((?:[^()]|\([^()]*\))*\)"
+_INDEX: Final = re.compile(rf"CREATE (UNIQUE )?INDEX ({_NAME}) ON ({_NAME}) \(((?:[^()]|{_WITHIN})*)\)")
+_LENGTH: Final = re.compile(r"\(\d+\)")
 """Of a long text MySQL takes so many characters into an index."""
+_EXPRESSION: Final = re.compile(rf"\w+{_WITHIN}")
+"""No column: the database's catalogue passes it over, too."""
 _ROUTINE: Final = re.compile(rf"CREATE (?:OR REPLACE )?(?:FUNCTION|PROCEDURE|VIEW|TRIGGER) ({_NAME})")
 
 
@@ -124,7 +128,8 @@ def _unique(table: str, columns: tuple[str, ...]) -> Key:
 
 
 def _columns(listed: str) -> tuple[str, ...]:
-    return tuple(_bare(column.partition("(")[0].strip()) for column in listed.split(","))
+    columns = _EXPRESSION.sub("", _LENGTH.sub("", listed)).split(",")
+    return tuple(_bare(column.strip()) for column in columns if column.strip())
 
 
 def _bare(name: str) -> str:

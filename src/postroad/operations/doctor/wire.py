@@ -74,10 +74,11 @@ async def unread_topics(road: "Postroad") -> list[str]:
 async def retention(road: "Postroad") -> AsyncIterator[Problem]:
     """The inbox remembers an event for as long as it can come again."""
     wanted = {subscription.name for subscription in road.topology.subscriptions}
-    window = retry_window(road.subscriber_options.backoff)
     for subscription in await road.broker.subscriptions():
         if subscription.name not in wanted:
             continue
+        group = subscription.name.removeprefix(f"{subscription.topic}.")
+        window = retry_window(road.options_of(group).backoff)
         horizon = road.outbox_retention + max(subscription.retention, window)
         if road.inbox_retention < horizon:
             yield Problem(

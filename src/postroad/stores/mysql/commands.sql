@@ -4,6 +4,13 @@ INSERT INTO {commands} (command_id, command_type, aggregate_type, aggregate_id, 
 VALUES (:command_id, :command_type, :aggregate_type, :aggregate_id, :payload, :tenant_id, :user_id, :correlation_id,
         :causation_id, 'PENDING', :now);
 
+-- name: command_begin
+-- Submitted and taken in one, by whoever waits for it.
+INSERT INTO {commands} (command_id, command_type, aggregate_type, aggregate_id, payload, tenant_id, user_id, correlation_id,
+                        causation_id, status, created_at, epoch, locked_by, locked_until, started_at)
+VALUES (:command_id, :command_type, :aggregate_type, :aggregate_id, :payload, :tenant_id, :user_id, :correlation_id,
+        :causation_id, 'PROCESSING', :now, 1, :owner, UTC_TIMESTAMP(6) + INTERVAL ROUND(:seconds * 1000000) MICROSECOND, UTC_TIMESTAMP(6));
+
 -- name: command_lock
 SELECT seq, command_id, command_type, aggregate_type, aggregate_id, payload, tenant_id, user_id, correlation_id,
        causation_id, status, retry_count, next_retry_at, error_message, locked_by, locked_until, epoch, created_at,

@@ -5,6 +5,15 @@ VALUES (:command_id, :command_type, :aggregate_type, :aggregate_id, :payload, :t
         :causation_id, 'PENDING', :now)
 ON CONFLICT (command_id) DO NOTHING;
 
+-- name: command_begin
+-- Submitted and taken in one, by whoever waits for it.
+INSERT INTO {commands} (command_id, command_type, aggregate_type, aggregate_id, payload, tenant_id, user_id, correlation_id,
+                        causation_id, status, created_at, epoch, locked_by, locked_until, started_at)
+VALUES (:command_id, :command_type, :aggregate_type, :aggregate_id, :payload, :tenant_id, :user_id, :correlation_id,
+        :causation_id, 'PROCESSING', :now, 1, :owner, clock_timestamp() + make_interval(secs => CAST(:seconds AS double precision)),
+        clock_timestamp())
+ON CONFLICT (command_id) DO NOTHING;
+
 -- name: command_lock
 SELECT seq, command_id, command_type, aggregate_type, aggregate_id, payload, tenant_id, user_id, correlation_id,
        causation_id, status, retry_count, next_retry_at, error_message, locked_by, locked_until, epoch, created_at,

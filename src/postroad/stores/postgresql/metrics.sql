@@ -9,3 +9,27 @@ SELECT state, COUNT(*) AS events, MIN(due) AS oldest
          ORDER BY d.{shard}, d.{ordering_key}, d.{delivery_version}
          LIMIT :most) looked_at
  GROUP BY state;
+
+-- name: outbox_held_count
+-- What is tried again and what is parked, counted by themselves: a long backlog of new events must not hide them.
+SELECT state, COUNT(*) AS events, MIN(due) AS oldest
+  FROM (SELECT * FROM (
+          SELECT 'RETRY' AS state, COALESCE({o}.{deliver_at}, {o}.{occurred_at}) AS due
+            FROM {delivery} d {join_facts}
+           WHERE d.{state} = 'RETRY' ORDER BY d.{next_attempt_at} LIMIT :most) waiting
+        UNION ALL
+        SELECT * FROM (
+          SELECT 'FAILED' AS state, COALESCE({o}.{deliver_at}, {o}.{occurred_at}) AS due
+            FROM {delivery} d {join_facts}
+           WHERE d.{state} = 'FAILED' ORDER BY d.{next_attempt_at} LIMIT :most) parked) held
+ GROUP BY state;
+
+-- name: outbox_oldest
+-- In the order of their index, if the facts lie in the same table.
+SELECT MIN(due) AS oldest
+  FROM (SELECT d.{state} AS state, {o}.{deliver_at} AS deliver_at, COALESCE({o}.{deliver_at}, {o}.{occurred_at}) AS due
+          FROM {delivery} d {join_facts}
+         WHERE d.{state} NOT IN ('SENT', 'SKIPPED')
+         ORDER BY COALESCE({o}.{occurred_at}, CAST('9999-12-31 00:00:00+00' AS timestamptz))
+         LIMIT :most) looked_at
+ WHERE state = 'NEW' AND (deliver_at IS NULL OR deliver_at <= :now);

@@ -5,6 +5,9 @@ SELECT MIN(seq) AS low, MAX(seq) AS high, COUNT(*) AS total FROM {commands}
 -- name: check_events_span
 SELECT MIN(seq) AS low, MAX(seq) AS high, COUNT(*) AS total FROM {domain_events} WHERE occurred_at >= :since;
 
+-- name: events_newest
+SELECT MAX(seq) AS seq FROM {domain_events};
+
 -- name: check_version_gaps
 SELECT e.aggregate_type AS aggregate_type, e.aggregate_id AS aggregate_id, e.aggregate_version AS version,
        COUNT(*) OVER () AS total
@@ -34,6 +37,14 @@ WITH handled AS (
    WHERE i.consumer_group = :group AND i.status = 1 AND i.processed_at >= :since
      AND i.ordering_key IS NOT NULL AND i.version > 0)
 SELECT id, COUNT(*) OVER () AS total FROM handled WHERE version = last_version LIMIT :limit;
+
+-- name: check_projected
+-- In the order in which they were handled, page by page along the index.
+SELECT i.event_id, i.event_type, i.ordering_key, i.version, i.processed_at FROM {inbox} i
+ WHERE i.consumer_group = :group AND i.status = 1 AND i.processed_at >= :since
+   AND (i.processed_at > :since OR i.event_id > :after)
+   AND i.ordering_key IS NOT NULL AND i.version > 0 AND i.error_msg IS NULL
+ ORDER BY i.processed_at, i.event_id LIMIT :limit;
 
 -- name: check_expired_commands
 SELECT command_id AS id, epoch, COUNT(*) OVER () AS total FROM {commands}

@@ -5,6 +5,18 @@ SELECT seq, event_id, event_type, aggregate_type, aggregate_id, aggregate_versio
  WHERE aggregate_type = :aggregate_type AND aggregate_id = :aggregate_id AND aggregate_version > :after
  ORDER BY aggregate_version;
 
+-- name: events_replay
+-- Aggregate by aggregate in order. Said so that each page begins where the last one ended.
+SELECT event_id, event_type, aggregate_type, aggregate_id, aggregate_version, topic, schema_version, payload, content_type,
+       tenant_id, correlation_id, causation_id, attributes, occurred_at
+  FROM {domain_events}
+ WHERE aggregate_type = :aggregate_type
+   AND aggregate_id >= :after_id AND (aggregate_id > :after_id OR aggregate_version > :after_version)
+ ORDER BY aggregate_id, aggregate_version LIMIT :limit;
+
+-- name: events_replay_size
+SELECT COUNT(*) AS events FROM {domain_events} WHERE aggregate_type = :aggregate_type;
+
 -- name: events_version
 SELECT COALESCE(MAX(aggregate_version), 0) AS version FROM {domain_events}
  WHERE aggregate_type = :aggregate_type AND aggregate_id = :aggregate_id;

@@ -5,6 +5,16 @@ SELECT d.{delivery_event_id} AS event_id, d.{state} AS state, d.{published_at} A
  WHERE {o}.{aggregate_type} = :aggregate_type AND {o}.{aggregate_id} = :aggregate_id
  LIMIT 1000;
 
+-- name: canary_topics
+SELECT DISTINCT {o}.{aggregate_id} AS topic FROM {delivery} d {join_facts} WHERE {o}.{aggregate_type} = :aggregate_type;
+
+-- name: topics_sent
+-- Of the latest events: whoever writes much to one topic and little to another has both among them now and then.
+SELECT DISTINCT latest.topic AS topic
+  FROM (SELECT {o}.{topic} AS topic FROM {delivery} d {join_facts}
+         WHERE d.{state} = 'SENT' AND d.{published_at} IS NOT NULL
+         ORDER BY d.{published_at} DESC LIMIT :most) latest;
+
 -- name: inbox_failed_count
 -- No more than so many are looked at: those that failed for good are kept, and may have become many.
 SELECT state, COUNT(*) AS records, MAX(retry_count) AS highest_retry_count
@@ -22,5 +32,5 @@ SELECT status, COUNT(*) AS commands
  GROUP BY status;
 
 -- name: commands_recent
-SELECT command_type, retry_count, started_at, finished_at FROM {commands}
- WHERE status = 'COMPLETED' ORDER BY seq DESC LIMIT :most;
+SELECT command_type, status, retry_count, started_at, finished_at FROM {commands}
+ WHERE status IN ('COMPLETED', 'FAILED') ORDER BY seq DESC LIMIT :most;

@@ -93,12 +93,15 @@ UPDATE {delivery} SET {state} = 'NEW', {attempts} = 0, {next_attempt_at} = NULL,
  WHERE {delivery_event_id} = :event_id AND {state} = 'SENT';
 
 -- name: leases_held
-SELECT outbox, owner, COUNT(*) AS shards, MIN(expires_at) AS expires_at FROM {shards}
+SELECT outbox, owner, token, COUNT(*) AS shards, MIN(expires_at) AS expires_at FROM {shards}
  WHERE token IS NOT NULL
- GROUP BY outbox, owner
+ GROUP BY outbox, owner, token
  ORDER BY outbox, owner;
 
 -- name: inbox_reopen
 -- What succeeded is to be handled once more; `inbox_retry` makes it due. It holds nobody up.
 UPDATE {inbox} SET status = 2, message = :message
  WHERE consumer_group = :group AND event_id = :event_id AND status = 1;
+
+-- name: result_last
+SELECT at, actor, found FROM {results} WHERE kind = :kind;

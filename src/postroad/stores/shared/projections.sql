@@ -17,7 +17,8 @@ DELETE FROM {journal} WHERE projection = :name;
 UPDATE {backfills} SET place = :place, snapshots = :snapshots WHERE name = :name;
 
 -- name: outbox_replay
--- Everything the table still holds, key by key in order.
+-- Everything the table still holds, key by key in order. Said so that each page begins where the last one ended: with
+-- the alternative alone, every page would be looked for from the first row on.
 SELECT {o}.{event_id} AS event_id, {o}.{topic} AS topic, {o}.{event_type} AS event_type,
        {o}.{aggregate_type} AS aggregate_type, {o}.{aggregate_id} AS aggregate_id, {o}.{version} AS version,
        {o}.{schema_version} AS schema_version, {payload_out} AS payload, {o}.{content_type} AS content_type,
@@ -25,7 +26,7 @@ SELECT {o}.{event_id} AS event_id, {o}.{topic} AS topic, {o}.{event_type} AS eve
        {o}.{attributes} AS attributes, {o}.{occurred_at} AS occurred_at, {o}.{deliver_at} AS deliver_at
   FROM {delivery} d {join_facts}
  WHERE {o}.{aggregate_type} = :aggregate_type AND d.{state} <> 'SKIPPED'
-   AND ({o}.{aggregate_id} > :after_id OR ({o}.{aggregate_id} = :after_id AND {o}.{version} > :after_version))
+   AND {o}.{aggregate_id} >= :after_id AND ({o}.{aggregate_id} > :after_id OR {o}.{version} > :after_version)
  ORDER BY {o}.{aggregate_id}, {o}.{version}
  LIMIT :limit;
 

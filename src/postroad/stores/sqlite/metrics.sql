@@ -9,3 +9,27 @@ SELECT state, COUNT(*) AS events, MIN(due) AS oldest
          ORDER BY d.{shard}, d.{ordering_key}, d.{delivery_version}
          LIMIT :most) looked_at
  GROUP BY state;
+
+-- name: outbox_held_count
+-- What is tried again and what is parked, counted by themselves: a long backlog of new events must not hide them.
+SELECT state, COUNT(*) AS events, MIN(due) AS oldest
+  FROM (SELECT * FROM (
+          SELECT 'RETRY' AS state, COALESCE({o}.{deliver_at}, {o}.{occurred_at}) AS due
+            FROM {delivery} d INDEXED BY {held_index} {join_facts}
+           WHERE d.{state} IN ('RETRY', 'FAILED') AND d.{state} = 'RETRY' LIMIT :most) waiting
+        UNION ALL
+        SELECT * FROM (
+          SELECT 'FAILED' AS state, COALESCE({o}.{deliver_at}, {o}.{occurred_at}) AS due
+            FROM {delivery} d INDEXED BY {held_index} {join_facts}
+           WHERE d.{state} IN ('RETRY', 'FAILED') AND d.{state} = 'FAILED' LIMIT :most) parked) held
+ GROUP BY state;
+
+-- name: outbox_oldest
+-- In the order of their index, if the facts lie in the same table.
+SELECT MIN(due) AS oldest
+  FROM (SELECT d.{state} AS state, {o}.{deliver_at} AS deliver_at, COALESCE({o}.{deliver_at}, {o}.{occurred_at}) AS due
+          FROM {delivery} d {join_facts}
+         WHERE d.{state} NOT IN ('SENT', 'SKIPPED')
+         ORDER BY COALESCE({o}.{occurred_at}, '9999-12-31T00:00:00.000000Z')
+         LIMIT :most) looked_at
+ WHERE state = 'NEW' AND (deliver_at IS NULL OR deliver_at <= :now);

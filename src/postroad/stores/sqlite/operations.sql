@@ -70,6 +70,22 @@ SELECT d.{delivery_event_id} AS event_id, {o}.{event_type} AS event_type, {o}.{t
  ORDER BY COALESCE({o}.{occurred_at}, '9999-12-31T00:00:00.000000Z') DESC, d.{delivery_event_id} DESC
  LIMIT :limit;
 
+-- name: outbox_unsent_newest
+-- The same for all of them or the new ones, without anything else that narrows, for when the facts lie in the same table:
+-- as many as it returns are read, in the order of their index.
+SELECT d.{delivery_event_id} AS event_id, {o}.{event_type} AS event_type, {o}.{topic} AS topic,
+       d.{ordering_key} AS ordering_key, {o}.{version} AS version, d.{state} AS state, d.{attempts} AS attempts,
+       d.{next_attempt_at} AS next_attempt_at, d.{last_error} AS last_error, {o}.{occurred_at} AS occurred_at,
+       d.{published_at} AS published_at, {o}.{aggregate_type} AS aggregate_type, {o}.{aggregate_id} AS aggregate_id,
+       {o}.{deliver_at} AS deliver_at
+  FROM {delivery} d {join_facts}
+ WHERE d.{state} NOT IN ('SENT', 'SKIPPED') AND (:state = '' OR d.{state} NOT IN ('RETRY', 'FAILED'))
+   AND COALESCE({o}.{occurred_at}, '9999-12-31T00:00:00.000000Z') <= :at
+   AND (COALESCE({o}.{occurred_at}, '9999-12-31T00:00:00.000000Z') < :at OR d.{delivery_event_id} < :before)
+   AND COALESCE({o}.{occurred_at}, '9999-12-31T00:00:00.000000Z') >= :since
+ ORDER BY COALESCE({o}.{occurred_at}, '9999-12-31T00:00:00.000000Z') DESC, d.{delivery_event_id} DESC
+ LIMIT :limit;
+
 -- name: outbox_parked
 SELECT d.{delivery_event_id} AS event_id, {o}.{event_type} AS event_type, d.{ordering_key} AS ordering_key,
        d.{attempts} AS attempts, d.{last_error} AS last_error,
@@ -106,3 +122,7 @@ SELECT COUNT(*) AS shards FROM {shards}
 -- Not SENT, because it was not; but the relay passes it, and its key goes on. From now on it is old, like what was sent.
 UPDATE {delivery} SET {state} = 'SKIPPED', {next_attempt_at} = NULL, {published_at} = postroad_now()
  WHERE {delivery_event_id} = :event_id AND {state} IN ('FAILED', 'RETRY');
+
+-- name: result_keep
+INSERT INTO {results} (kind, at, actor, found) VALUES (:kind, :now, :actor, :found)
+ON CONFLICT (kind) DO UPDATE SET at = excluded.at, actor = excluded.actor, found = excluded.found;
