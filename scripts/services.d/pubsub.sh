@@ -30,7 +30,7 @@ create() {
 launch() {
   if [ -n "$jar" ]; then
     spawn java -Xmx512m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -cp "$data/shim:$jar" \
-      com.google.cloud.pubsub.testing.v1.Main --host=127.0.0.1 --port="$port"
+      com.google.cloud.pubsub.testing.v1.Launcher "$port"
   else
     spawn "$data/pubsub" "$port"
   fi

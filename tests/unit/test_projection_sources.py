@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import aclosing
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TypeVar
 
 import pytest
@@ -38,30 +38,15 @@ class Hesitant(EmbeddedBroker):
 
 
 class Forgetful(EmbeddedBroker):
-    """Counts what it does not hand out, until it is asked for all of it again as often as this."""
-
-    wanted = 1
-    sought = -1
-
-    def __init__(self) -> None:
-        super().__init__(None, SystemClock())
-        self.remembers = asyncio.Event()
-
-    async def seek(self, subscription: str, to: datetime | str) -> int:
-        self.sought += 1
-        if self.sought == self.wanted:
-            self.remembers.set()
-        return await super().seek(subscription, to)
+    """Counts what it never hands out."""
 
     async def subscribe(self, subscription: str, flow: Flow) -> Receiver:
         receiver = await super().subscribe(subscription, flow)
-        receive = receiver.receive
 
-        async def hold_back() -> Sequence[Delivery]:
-            await self.remembers.wait()
-            return await receive()
+        async def nothing() -> Sequence[Delivery]:
+            return await asyncio.get_running_loop().create_future()
 
-        receiver.receive = hold_back  # type: ignore[method-assign]
+        receiver.receive = nothing  # type: ignore[method-assign]
         return receiver
 
 
@@ -118,19 +103,8 @@ async def test_a_broker_that_does_not_answer_for_a_moment_does_not_end_it(caplog
     await broker.aclose()
 
 
-async def test_what_is_counted_and_not_handed_out_is_asked_for_again(caplog: pytest.LogCaptureFixture) -> None:
-    broker = Forgetful()
-    await broker.apply(Topology((TOPIC,)))
-    await broker.send(HISTORY)
-    found = [one async for one in BrokerSource(broker, [TOPIC], NAME, clock=Impatient()).read()]
-    assert {one.id for one in found if one} == {one.id for one in HISTORY}
-    assert caplog.text.count("asking for all of them again") == 1
-    await broker.aclose()
-
-
 async def test_what_is_never_handed_out_ends_it_with_an_error() -> None:
-    broker = Forgetful()
-    broker.wanted = 1_000
+    broker = Forgetful(None, SystemClock())
     await broker.apply(Topology((TOPIC,)))
     await broker.send(HISTORY)
     with pytest.raises(BrokerError, match="does not hand out"):

@@ -24,8 +24,7 @@ _PATIENCE: Final = 1.0
 _SILENCE: Final = 60.0
 """Seconds in which nothing has come that is older than the replay: where nobody counts, that is the end. If it was not,
 the rebuild lacks rows or versions that the table has, and replaces nothing. Where somebody counts more,
-that is asked for again."""
-_MOST_SEARCHES: Final = 3
+that is an error: it would never come."""
 _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _log = logging.getLogger("postroad")
 
@@ -121,15 +120,16 @@ class BrokerSource:
             await self._leave()
 
     async def _replay(self, subscription: Subscription, until: datetime) -> AsyncGenerator[Message | None, None]:
-        receiver, quiet, searches = await self._broker.subscribe(subscription.name, Flow()), 0.0, 0
+        receiver, quiet = await self._broker.subscribe(subscription.name, Flow()), 0.0
         try:
             while True:
                 try:
                     if not await self._is_more(subscription.name, until, quiet):
                         return
                     if quiet >= _SILENCE:
-                        quiet, searches = 0.0, searches + 1
-                        await self._search(subscription.name, searches)
+                        raise BrokerError(
+                            f"{subscription.name} counts messages that its broker does not hand out. Rebuild again."
+                        )
                 except BrokerUnavailable as error:
                     # The receiver waits an outage out, and so do we: hours of rebuilding are not worth one slow answer.
                     _log.warning("%s The rebuild goes on when it answers.", error)
@@ -147,15 +147,6 @@ class BrokerSource:
                         yield message
         finally:
             await receiver.aclose()
-
-    async def _search(self, subscription: str, searches: int) -> None:
-        """From the beginning once more: the guard passes over what has been applied."""
-        # Pub/Sub's emulator mislays what is published in the moment in which a subscription is set back: it is counted
-        # and never handed out, until the subscription is set back again.
-        if searches > _MOST_SEARCHES:
-            raise BrokerError(f"{subscription} holds messages that its broker does not hand out. Rebuild again later.")
-        _log.warning("%s holds messages that its broker does not hand out: asking for all of them again.", subscription)
-        await self._broker.seek(subscription, self._since)
 
     async def _some(self, receiver: Receiver) -> Sequence[Delivery]:
         try:
