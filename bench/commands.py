@@ -62,7 +62,7 @@ def _declared(road: Postroad) -> Callable[..., Any]:
         cents: int
 
     @road.handles(PlaceOrder)
-    def place(command: PlaceOrder) -> OrderPlaced:
+    async def place(command: PlaceOrder) -> OrderPlaced:
         return OrderPlaced(order_id=command.order_id, customer=command.customer, cents=command.cents)
 
     return PlaceOrder

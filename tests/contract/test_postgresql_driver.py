@@ -20,6 +20,7 @@ from postroad.stores.migrations import migrate
 from postroad.stores.postgresql.notify import connect_args
 from postroad.stores.tables import DEFAULT_OUTBOX
 from tests.support.consuming import placed
+from tests.support.genesis import StartSession, genesis
 from tests.support.outbox import until
 
 KNOWN = placed()
@@ -81,7 +82,15 @@ async def claim(store: Store) -> None:
         assert (await connection.exec_driver_sql("SHOW transaction_isolation")).scalar() == "read committed"
 
 
-@pytest.mark.parametrize("call", [look, look_in_a_transaction, look_in_a_handler, claim])
+async def begin_with_a_version(store: Store) -> None:
+    """As a command's work begins."""
+    async with handling(store) as (_, connection):
+        now = await store.execute(connection, "events_version", aggregate_type="story", aggregate_id="s-1")
+        assert [int(row.version) for row in now.rows] == [0]
+        assert (await connection.exec_driver_sql("SHOW transaction_isolation")).scalar() == "read committed"
+
+
+@pytest.mark.parametrize("call", [look, look_in_a_transaction, look_in_a_handler, claim, begin_with_a_version])
 async def test_when_the_server_went_away_one_call_hears_of_it_and_the_next_are_served(
     url: str, admin: psycopg.Connection, call: Call
 ) -> None:
@@ -159,21 +168,42 @@ async def test_a_call_in_a_transaction_can_be_cancelled(url: str, admin: psycopg
     await store.aclose()
 
 
-async def test_a_claim_begins_its_transaction_in_the_same_round_trip(
-    url: str, admin: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whatever isolation the server gives others, and as part of a transaction that has begun already, too."""
-    store, begun = open_store(f"{url}?options=-c%20default_transaction_isolation%3Dserializable"), []
+def serializable(url: str) -> Store:
+    return open_store(f"{url}?options=-c%20default_transaction_isolation%3Dserializable")
+
+
+def count_begins(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Grows with each BEGIN that is sent by itself."""
+    begun: list[object] = []
     begin = psycopg.AsyncConnection._get_tx_start_command
 
     def counted(connection: Any) -> bytes:
         begun.append(connection)
         return begin(connection)
 
-    await claim(store)
     monkeypatch.setattr(psycopg.AsyncConnection, "_get_tx_start_command", counted)
-    await claim(store)
+    return begun
+
+
+@pytest.mark.parametrize("first", [claim, begin_with_a_version])
+async def test_the_first_statement_begins_its_transaction_in_the_same_round_trip(
+    url: str, monkeypatch: pytest.MonkeyPatch, first: Call
+) -> None:
+    """Whatever isolation the server gives others."""
+    store = serializable(url)
+    await first(store)  # which also connects
+    begun = count_begins(monkeypatch)
+    await first(store)
     assert not begun
+    await store.aclose()
+
+
+async def test_a_claim_joins_a_transaction_that_has_begun_already(
+    url: str, admin: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, begun = serializable(url), count_begins(monkeypatch)
+    await claim(store)
+    begun.clear()
     async with handling(store) as (session, connection):
         await session.execute(text("SELECT 1"))
         assert not await Inbox(store).claim(connection, "g", [KNOWN])
@@ -309,3 +339,19 @@ async def test_an_error_does_not_show_the_values(url: str, call: Call) -> None:
     assert "SELECT" in shown
     assert "s3cret" not in shown
     await store.aclose()
+
+
+async def test_a_command_that_begins_does_not_wait_for_the_disk_and_one_that_ends_does(
+    url: str, admin: psycopg.Connection
+) -> None:
+    """If the server dies in between, what was begun may be forgotten; what was answered may not."""
+    admin.execute(
+        "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        " INSERT INTO noted VALUES (TG_OP, current_setting('synchronous_commit')); RETURN NULL; END $$;"
+        "CREATE TABLE noted (what text, setting text);"
+        "CREATE TRIGGER note AFTER INSERT OR UPDATE ON postroad_command_box FOR EACH ROW EXECUTE FUNCTION note()"
+    )
+    async with genesis(url, "embedded:") as road:
+        for number in range(2):
+            await road.execute(StartSession(f"s-{number}", "Dawn"))
+    assert admin.execute("SELECT * FROM noted").fetchall() == [("INSERT", "off"), ("UPDATE", "on")] * 2

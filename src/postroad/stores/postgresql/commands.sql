@@ -6,12 +6,14 @@ VALUES (:command_id, :command_type, :aggregate_type, :aggregate_id, :payload, :t
 ON CONFLICT (command_id) DO NOTHING;
 
 -- name: command_begin
--- Submitted and taken in one, by whoever waits for it.
+-- Submitted and taken in one, by whoever waits for it. It does not wait for the disk: the commit of the command's own
+-- transaction does so for both, and a server that dies in between takes with it only what nobody was told of.
 INSERT INTO {commands} (command_id, command_type, aggregate_type, aggregate_id, payload, tenant_id, user_id, correlation_id,
                         causation_id, status, created_at, epoch, locked_by, locked_until, started_at)
-VALUES (:command_id, :command_type, :aggregate_type, :aggregate_id, :payload, :tenant_id, :user_id, :correlation_id,
-        :causation_id, 'PROCESSING', :now, 1, :owner, clock_timestamp() + make_interval(secs => CAST(:seconds AS double precision)),
-        clock_timestamp())
+SELECT CAST(:command_id AS uuid), :command_type, :aggregate_type, :aggregate_id, :payload, :tenant_id, :user_id,
+       :correlation_id, :causation_id, 'PROCESSING', CAST(:now AS timestamptz), 1, :owner,
+       clock_timestamp() + make_interval(secs => CAST(:seconds AS double precision)), clock_timestamp()
+  FROM set_config('synchronous_commit', 'off', true)
 ON CONFLICT (command_id) DO NOTHING;
 
 -- name: command_lock

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from postroad.stores.postgresql.direct import Autocommit
 
 _IDLE, _IN_ERROR = 0, 3  # PQTRANS_IDLE and PQTRANS_INERROR of libpq
+_FIRST = {"inbox_claim", "events_version"}
+"""With one of these nearly every transaction of a consumer, or of a command, begins. They take and return texts."""
 
 _GRANTS = """
 SELECT format('GRANT %s ON %s TO %s%s', a.privilege_type, CAST(:shadow AS text),
@@ -82,16 +84,16 @@ class PostgreSQL(Store):
     async def execute(
         self, connection: AsyncConnection, statement: str, /, outbox: OutboxTable | None = None, **values: Any
     ) -> Result:
-        from postroad.stores.postgresql.direct import execute  # needs the driver
+        from postroad.stores.postgresql.beginning import begin_with  # needs the driver
+        from postroad.stores.postgresql.direct import execute
 
         if not connection.in_transaction():
             await connection.begin()  # or a commit would not know that there is something to commit
         assert connection.sync_connection is not None  # there is one while it is open
         driver: Any = connection.sync_connection.connection.driver_connection
         try:
-            if statement == "inbox_claim" and driver.pgconn.transaction_status == _IDLE:
-                # With it nearly every transaction of a consumer begins. It is given texts, and returns no rows.
-                return Result((), await self._begin_with(driver, self.sql(statement), values))
+            if statement in _FIRST and driver.pgconn.transaction_status == _IDLE:
+                return await begin_with(driver, self.sql(statement), values)
             return await execute(driver, self.sql(statement, outbox), self._adapted(values))
         except BaseException as error:
             # As SQLAlchemy does it: what was cancelled is in no known state, and if the server went away, those that
@@ -109,11 +111,6 @@ class PostgreSQL(Store):
         assert connection.sync_connection is not None  # there is one while it is open
         driver: Any = connection.sync_connection.connection.driver_connection
         return bool(driver.pgconn.transaction_status == _IN_ERROR)
-
-    async def _begin_with(self, driver: Any, sql: str, values: Mapping[str, str]) -> int:
-        from postroad.stores.postgresql.beginning import begin_and_change  # needs the driver
-
-        return await begin_and_change(driver, sql, values)
 
     async def change(self, statement: str, /, outbox: OutboxTable | None = None, **values: Any) -> Result:
         pool = self.looks if statement == "read_due" else self._autocommit
