@@ -7,11 +7,21 @@ from typing import Any
 import pytest
 
 from postroad import Postroad
+from postroad.stores import open_store
 from tests.support.clinic import TOPIC, Clinic, handle_parcels
 from tests.support.outbox import Recycled, emptied
 from tests.support.rabbitmq import fresh_vhost
 
 Open = Callable[..., Postroad]
+
+
+@pytest.fixture
+async def store_url(store_url: str) -> str:
+    """Of its store's lasting database, emptied: for faults that leave the schema as it is."""
+    store = open_store(store_url)
+    await emptied(store)
+    await store.aclose()
+    return store_url
 
 
 @pytest.fixture
@@ -32,10 +42,7 @@ async def open_road(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
 
 @pytest.fixture
 async def unstaffed(store_url: str, open_road: Open) -> Clinic:
-    """On the lasting database of its store, emptied: for faults that leave the schema as it is."""
-    road = open_road(store_url)
-    await emptied(road.store)
-    return await Clinic(road).prepare()
+    return await Clinic(open_road(store_url)).prepare()
 
 
 @pytest.fixture
@@ -57,7 +64,6 @@ async def postgresql_clinic(fresh_postgresql_url: str, open_road: Open) -> Clini
 @pytest.fixture
 async def pubsub_clinic(store_url: str, pubsub_url: str, open_road: Open) -> Clinic:
     road = open_road(store_url, pubsub_url)
-    await emptied(road.store)
     return await (await Clinic(road).prepare()).staff()
 
 
