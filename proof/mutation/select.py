@@ -17,9 +17,14 @@ from proof.mutation.mutants import PACKAGES, ROOT, SOURCE, Mutant
 RECORD: Final = ROOT / "build" / "mutation" / "tests.json"
 TESTS: Final = (
     "tests/contract/test_*.py",
+    "tests/contract/commands/test_*.py",
+    "tests/contract/consistency/test_*.py",
+    "tests/contract/doctor/test_*.py",
     "tests/upgrade/test_*.py",
     "tests/journeys/test_consuming*.py",
     "tests/journeys/test_drain.py",
+    "tests/journeys/test_flows.py",
+    "tests/journeys/test_metrics.py",
     "tests/journeys/test_outcomes.py",
     "tests/journeys/test_running.py",
     "tests/journeys/test_sessions_in_handlers.py",
