@@ -97,6 +97,7 @@ async def test_a_service_tells_what_it_sent_handled_and_failed_at(scales: Scales
     assert told("consume_failed_count", state="failed", **of_group) == 1
     assert told("consume_failed_count", state="waiting", **of_group) == 0
     assert told("consume_max_retry_count", **of_group) == 1
+    assert told("consume_retry_limit", **of_group) == 3
     assert told("subscription_num_undelivered_messages", subscription=SUBSCRIPTION) == 0
     assert told("subscription_oldest_unacked_message_age", subscription=SUBSCRIPTION) == 0
     assert told("subscriber_lane_depth", **of_group) == 0
@@ -373,6 +374,39 @@ async def test_without_telemetry_nothing_is_counted(sqlite_url: str, tmp_path: P
         async with road.running(groups=()):
             await weigh(road, Weighed("7", 2))
         assert road.meter is None
+
+
+async def test_failures_are_counted_from_0_so_that_the_first_of_them_are_a_rise(small: Scales) -> None:
+    async with small.road.running():
+        told = await fresh(small.telemetry)
+    assert told("outbox_publish_error_total", topic=TOPIC) == 0
+    assert told("projection_process_error_total", group="scales", event_type="parcel.weighed") == 0
+
+
+# -- other brokers -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("broker", ["kafka_url", "pubsub_url"])
+@pytest.mark.spec("P16", "G10")
+async def test_depth_and_dead_letters_come_from_the_broker(
+    fresh_postgresql_url: str, broker: str, request: pytest.FixtureRequest
+) -> None:
+    scales = made(fresh_postgresql_url, request.getfixturevalue(broker))
+    async with scales.road as road:
+        await road.migrate()
+        async with road.running():
+            await weigh(road, Weighed("1", 13), Weighed("2", 99))
+            await scales.holding.wait()
+            await weigh(road, Weighed("2", 3), Weighed("2", 4))
+
+            def all_counted(told: Scrape) -> bool:
+                waiting = told("subscription_num_undelivered_messages", subscription=SUBSCRIPTION)
+                return (waiting, told("dlq_message_count", topic=TOPIC)) == (3, 1)
+
+            told = await eventually(scales.telemetry, all_counted)
+            assert (told("subscription_oldest_unacked_message_age", subscription=SUBSCRIPTION) or 0) > 0
+            scales.go_on.set()
+            await road.drain()
 
 
 # -- RabbitMQ ----------------------------------------------------------------------------------------------

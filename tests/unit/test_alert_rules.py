@@ -47,6 +47,9 @@ PROVOKED = {
     "BrokerUnreachable": ("postroad_broker_up", 1, 0),
 }
 
+EARLY = {"15s": "0m", "1m": "0m", "5m": "4m", "15m": "14m"}
+"""When an alert that must last so long cannot fire yet."""
+
 # As the conventions write them down: expression, how long, severity, summary.
 FROZEN = {
     "OutboxBacklogHigh": ("outbox_pending_count > 1000", "5m", "warning", "Outbox 积压过多"),
@@ -92,6 +95,8 @@ def test_every_rule_has_a_name_of_its_own_and_is_provoked_here() -> None:
 
 
 def series(alert: str, loud: bool) -> list[dict[str, str]]:
+    limit = {"series": 'consume_retry_limit{group="g"}', "values": "5x30"}
+    others = [limit] if alert == "ConsumeRetriesHigh" else []
     name, quiet_value, loud_value = PROVOKED[alert]
     value = loud_value if loud else quiet_value
     if SLOW in name:
@@ -102,7 +107,7 @@ def series(alert: str, loud: bool) -> list[dict[str, str]]:
             {"series": name % bound, "values": "0+60x30" if place >= reached else "0x30"}
             for place, bound in enumerate(bounds)
         ]
-    return [{"series": name, "values": value if isinstance(value, str) else f"{value}x30"}]
+    return [{"series": name, "values": value if isinstance(value, str) else f"{value}x30"}, *others]
 
 
 def case(rule: Rule, loud: bool) -> dict[str, object]:
@@ -140,7 +145,7 @@ def test_an_alert_waits_as_long_as_it_says(promtool: str, tmp_path: Path) -> Non
         if rule.lasting and SLOW not in rule.expr and "rate(" not in rule.expr:
             early = case(rule, loud=True)
             early["promql_expr_test"][0] |= {  # type: ignore[index]
-                "eval_time": f"{int(rule.lasting.removesuffix('m')) - 1}m", "exp_samples": [],
+                "eval_time": EARLY[rule.lasting], "exp_samples": [],
             }  # fmt: skip
             cases.append(early)
     assert cases
@@ -189,6 +194,42 @@ def test_what_stopped_in_silence_is_noticed_within_a_minute(promtool: str, tmp_p
         [promtool, "test", "rules", "tests.yml"], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize(("alert", "metric"), [("NoRelayAlive", "relays_alive"), ("NoWorkerAlive", "workers_alive")])
+def test_a_process_that_died_is_noticed_within_a_minute(promtool: str, tmp_path: Path, alert: str, metric: str) -> None:
+    """Scraped every 15 seconds; it was heard of last just before a scrape, and for 15 seconds counts as alive."""
+    (tmp_path / "rules.yml").write_text(rule_file(), encoding="utf-8")
+    label = "outbox" if metric == "relays_alive" else "group"
+    rule = next(rule for rule in RULES if rule.alert == alert)
+    for values in ("1 1 0 0 0", "1 1 stale"):
+        told = {"series": f'{metric}{{job="j",{label}="x"}}', "values": values}
+        died = case(rule, loud=True) | {"interval": "15s", "input_series": [told]}
+        died["promql_expr_test"][0] |= {"eval_time": "50s"}  # type: ignore[index]
+        tests = {"rule_files": ["rules.yml"], "evaluation_interval": "5s", "tests": [died]}
+        (tmp_path / "tests.yml").write_text(json.dumps(tests), encoding="utf-8")
+        ran = subprocess.run(
+            [promtool, "test", "rules", "tests.yml"], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_a_burst_of_failures_between_two_scrapes_is_seen(promtool: str, tmp_path: Path) -> None:
+    """As the counter stands at 0 before."""
+    errors = {'projection_process_error_total{group="g",event_type="e"}': "0x16 60x14"}
+    firing(promtool, tmp_path, "ProjectionErrors", errors)
+
+
+def test_retries_are_high_by_the_groups_own_limit(promtool: str, tmp_path: Path) -> None:
+    def told(most: int, limit: int) -> dict[str, str]:
+        return {
+            'consume_max_retry_count{group="g"}': f"{most}x30",
+            'consume_retry_limit{group="g"}': f"{limit}x30",
+        }
+
+    firing(promtool, tmp_path, "ConsumeRetriesHigh", told(2, 3))
+    firing(promtool, tmp_path, "ConsumeRetriesHigh", told(4, 20), times=0)
+    firing(promtool, tmp_path, "ConsumeRetriesHigh", told(0, 1), times=0)
 
 
 def test_a_service_without_a_relay_is_noticed_although_another_has_one(promtool: str, tmp_path: Path) -> None:

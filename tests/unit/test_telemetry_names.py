@@ -21,7 +21,7 @@ CONVENTIONS = {
     "outbox_publish_error_total": (COUNTER, "发布失败总数"),
     "outbox_publish_latency": (HISTOGRAM, "发布延迟（秒）"),
     "outbox_max_delivery_attempts": (GAUGE, "达到最大重试次数的事件"),
-    "subscription_num_undelivered_messages": (GAUGE, "未投递消息数"),
+    "subscription_num_undelivered_messages": (GAUGE, "未投递消息数（Pub/Sub 原生）"),
     "subscription_oldest_unacked_message_age": (GAUGE, "最老未确认消息年龄（秒）"),
     "projection_process_success_total": (COUNTER, "处理成功总数"),
     "projection_process_error_total": (COUNTER, "处理失败总数"),

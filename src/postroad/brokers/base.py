@@ -220,7 +220,8 @@ class Replaying(Broker, Protocol):
 class Watched(Protocol):
     """What a broker may tell besides, cheaply enough to be asked every few seconds. Metrics show it where it is."""
 
-    async def dead_letter_count(self, topic: str) -> int: ...
+    async def dead_letter_count(self, topic: str) -> int | None:
+        """None if nobody counts."""
 
     async def rates(self, subscription: str) -> Mapping[str, float]:
         """Messages per second by the broker's own count: publish, deliver, ack, redeliver; what it knows of them."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 RUNBOOK: Final = "docs/runbook"
-_INTERVAL: Final = {"canary": "5s"}
+_INTERVAL: Final = {"canary": "5s", "alive": "5s"}
 """How often a group's rules are looked at, where not every minute: what stopped in silence is told within one."""
 
 
@@ -49,13 +49,13 @@ RULES: Final = (
          "An event has not been sent for a minute", "Nobody carries it, or the broker does not take it"),
     Rule("pubsub_outbox", "RelayBreakerOpen", "relay_breaker_open > 0", "1m", "critical",
          "The broker does not take a topic", "Nothing is lost and no attempt is counted; sending resumes by itself"),
-    Rule("pubsub_outbox", "NoRelayAlive", _nobody("relays_alive", "outbox"), "1m", "critical",
+    Rule("alive", "NoRelayAlive", _nobody("relays_alive", "outbox"), "15s", "critical",
          "No relay is alive", "Events are written and not sent"),
     Rule("pubsub_outbox", "ShardsWithoutOwner", "outbox_shards_without_owner > 0", "1m", "warning",
          "Shards belong to no relay", "The events of these shards are not sent"),
     Rule("pubsub_outbox", "OutboxPaused", "outbox_paused > 0", "15m", "warning",
          "An outbox is paused", "A person paused it a quarter of an hour ago; nothing in it is sent"),
-    Rule("pubsub_consumer", "NoWorkerAlive", _nobody("workers_alive", "group"), "1m", "critical",
+    Rule("alive", "NoWorkerAlive", _nobody("workers_alive", "group"), "15s", "critical",
          "No worker of a group is alive", "Its messages are sent and not handled"),
     Rule("pubsub_consumer", "GroupPaused", "group_paused > 0", "15m", "warning",
          "A consumer group is paused", "A person paused it a quarter of an hour ago; its messages wait"),
@@ -81,8 +81,9 @@ RULES: Final = (
          "DLQ > 0", "A handler gave up on an event"),
     Rule("consume_template", "ConsumeExceededMaxRetry", 'consume_failed_count{state="failed"} > 0', "", "critical",
          "exceeded maxRetry", "An event has failed for good and waits for a person"),
-    Rule("consume_template", "ConsumeRetriesHigh", "consume_max_retry_count >= 4", "", "warning",
-         "retry_count 接近阈值", "An event has failed four times; after the fifth it is not tried again"),
+    Rule("consume_template", "ConsumeRetriesHigh",
+         "consume_max_retry_count > 0 and consume_max_retry_count >= consume_retry_limit - 1", "", "warning",
+         "retry_count 接近阈值", "An event has one attempt left, or none"),
     Rule("commands", "high_pending_commands", "pending_commands > 100", "", "warning",
          "待处理命令数量过多", "More than 100 commands wait to be begun"),
     Rule("commands", "command_processing_timeout", "avg_processing_time > 30000", "", "critical",

@@ -56,12 +56,13 @@ _TABLE: Final = (
     Metric("subscription_num_undelivered_messages", GAUGE, "messages not settled yet; of the embedded broker, "
            "10,000 means that many or more",
            ("subscription",),
-           "未投递消息数"),
+           "未投递消息数（Pub/Sub 原生）"),
     Metric("subscription_oldest_unacked_message_age", GAUGE, "seconds since the oldest of them was published",
            ("subscription",), "最老未确认消息年龄（秒）"),
     Metric("subscription_message_rate", GAUGE, "messages per second by the broker's own count: publish, deliver, ack, "
            "redeliver", ("subscription", "kind"), "消费速率"),
-    Metric("dlq_message_count", GAUGE, "dead letters", ("topic",), "DLQ 消息数"),
+    Metric("dlq_message_count", GAUGE, "dead letters; of Kafka, and of Pub/Sub without its monitoring, 100 means that "
+           "many or more", ("topic",), "DLQ 消息数"),
     # -- consumers
     Metric("subscription_settled_total", COUNTER, "verdicts given to deliveries: ack, nack, dead", ("group", "verdict"),
            "ack/nack 比例"),
@@ -77,6 +78,7 @@ _TABLE: Final = (
            ("group", "state"), "失败条数"),
     Metric("consume_max_retry_count", GAUGE, "the most attempts that any failed event has had", ("group",),
            "最大 retry_count"),
+    Metric("consume_retry_limit", GAUGE, "attempts after which an event that fails is not tried again", ("group",)),
     Metric("subscriber_lane_depth", GAUGE, "deliveries that wait in this process", ("group",)),
     Metric("handler_running_seconds", GAUGE, "how long the handler runs that has run longest; 0 if none does",
            ("group",)),

@@ -68,8 +68,13 @@ def _read_process(
     out = {topic for relay in relays for topic in relay.breaker.open_destinations}
     for topic in {*road.topology.topics, *out} if relays else ():
         gauges.set("relay_breaker_open", topic in out, topic)
+    # From the start, at 0: of a counter that appears with its first failures, Prometheus sees no rise.
+    for topic in road.topology.topics if relays else ():
+        gauges.add("outbox_publish_error_total", 0, topic)
     for subscriber in subscribers:
         _read_subscriber(gauges, subscriber)
+        for event_type in road.registry.types(subscriber.group):
+            gauges.add("projection_process_error_total", 0, subscriber.group, event_type)
         _read_canaries(road, gauges, subscriber)
 
 
@@ -81,6 +86,7 @@ def _read_subscriber(gauges: Meter, subscriber: "Subscriber") -> None:
     gauges.set("subscriber_lane_depth", sum(map(len, waiting)), group)
     gauges.set("handler_running_seconds", subscriber.running_for, group)
     gauges.set("projection_version_lag", subscriber.lag.take(waiting), group)
+    gauges.set("consume_retry_limit", subscriber.options.backoff.attempts, group)
 
 
 def _read_canaries(road: "Postroad", gauges: Meter, subscriber: "Subscriber") -> None:
@@ -210,9 +216,8 @@ async def _read_broker(road: "Postroad", gauges: Meter, subscribers: "Sequence[S
 
 
 async def _read_dead_letters(road: "Postroad", gauges: Meter, topic: str) -> None:
-    if isinstance(road.broker, Watched):
-        dead = await road.broker.dead_letter_count(topic)
-    else:
+    dead = await road.broker.dead_letter_count(topic) if isinstance(road.broker, Watched) else None
+    if dead is None:
         dead = len(await road.broker.dead_letters(topic, limit=_MOST_DEAD))
     gauges.set("dlq_message_count", dead, topic)
 

@@ -1,7 +1,7 @@
 """The broker itself: what is asked on the caller's loop is done in the connection's thread."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
@@ -18,7 +18,7 @@ from postroad.brokers.base import (
 )
 from postroad.brokers.pubsub.address import Address, short
 from postroad.brokers.pubsub.consumer import Consumer
-from postroad.brokers.pubsub.dead import Graveyard
+from postroad.brokers.pubsub.dead import Graveyard, monitor
 from postroad.brokers.pubsub.letter import MAX_MESSAGE_BYTES
 from postroad.brokers.pubsub.line import Line, connections_thread
 from postroad.brokers.pubsub.publisher import Publisher
@@ -118,6 +118,13 @@ class PubSubBroker:
 
             self._monitoring = Monitoring(self._address.project)
         return await asyncio.to_thread(self._monitoring.depth, subscription, self._clock.now())
+
+    async def dead_letter_count(self, topic: str) -> int | None:
+        told = await self.estimate(monitor(topic))
+        return told.messages if told else None
+
+    async def rates(self, subscription: str) -> Mapping[str, float]:
+        return {}
 
     async def seek(self, subscription: str, to: datetime | str) -> int | None:
         # An acknowledgement that arrived afterwards would take away what is to come again.

@@ -35,6 +35,10 @@ class PubSubDelivery:
         self._decided = False
 
     @property
+    def message_id(self) -> str:
+        return self.arrival.id
+
+    @property
     def topic(self) -> str:
         return self._receiver.topic
 
