@@ -24,7 +24,7 @@ MOST_BYTES: Final = 16 * 1024 * 1024
 """Payload in one look; a larger message goes alone."""
 
 
-class Due(msgspec.Struct, frozen=True):
+class Due(msgspec.Struct, frozen=True, gc=False):
     """An outbox row in a relay's hands, with the epoch under which it was read."""
 
     message: Message

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -151,6 +152,11 @@ def _route(request: Any, about: str) -> tuple[tuple[str, str], ...]:
     subject = request
     for part in about.split("."):
         subject = getattr(subject, part)
+    return _way(about, subject)
+
+
+@lru_cache
+def _way(about: str, subject: str) -> tuple[tuple[str, str], ...]:
     return (("x-goog-request-params", f"{about}={quote(subject, safe='')}"),)
 
 

@@ -17,7 +17,8 @@ _MOST_IN_A_REQUEST: Final = 1_000
 _ROOM_PER_MESSAGE: Final = 1_024
 """Bytes for lengths and tags of a message's fields, and for the key."""
 _AT_ONCE: Final = 128
-"""Requests on their way."""
+"""Requests of a batch that are on their way."""
+_CONFIRMED: Final = Confirmed()
 _BEHIND: Final = Unavailable("held back by a predecessor of its key that was not taken")
 _NOT_YET: Final = Unavailable("not sent yet: the earlier ones of its key have taken long enough")
 
@@ -30,7 +31,6 @@ class Publisher:
 
     def __init__(self, line: Line, address: Address) -> None:
         self._line, self._address = line, address
-        self._room = asyncio.Semaphore(_AT_ONCE)
 
     async def send(self, batch: Sequence[Message]) -> list[Outcome]:
         """An outcome for each, within the time limit. Whatever had no answer by then may still have arrived."""
@@ -40,12 +40,15 @@ class Publisher:
         outcomes: list[Outcome] = [_BEHIND] * len(batch)
         letters = [write(message) for message in batch]
         deadline = asyncio.get_running_loop().time() + self._address.publish_timeout
-        await asyncio.gather(
-            *(
-                (self._in_order if key else self._in_any_order)(topic, letters, positions, outcomes, deadline)
-                for (topic, key), positions in lanes.items()
-            )
-        )
+        waiting = iter(lanes.items())
+
+        async def walk() -> None:
+            for (topic, key), positions in waiting:
+                take = self._in_order if key else self._in_any_order
+                await take(topic, letters, positions, outcomes, deadline)
+
+        # One lane after the other, many side by side. A task for each lane would cost more than its request.
+        await asyncio.gather(*(walk() for _ in range(min(_AT_ONCE, len(lanes)))))
         return outcomes
 
     async def place(self, topic: str, letter: Any) -> Outcome:
@@ -68,7 +71,7 @@ class Publisher:
                 # One of them is at fault, and the others pay for it. Alone each has its own answer.
                 await self._in_order_one_by_one(topic, letters, positions, part[0], outcomes, deadline)
                 return
-            if outcome != Confirmed():
+            if outcome is not _CONFIRMED:
                 outcomes[part[0]] = outcome
                 return
             for position in part:
@@ -79,7 +82,7 @@ class Publisher:
     ) -> None:
         for position in positions[positions.index(first) :]:
             outcomes[position] = await self._taken(topic, letters, [position], deadline)
-            if outcomes[position] != Confirmed():
+            if outcomes[position] is not _CONFIRMED:
                 return
 
     async def _in_any_order(
@@ -104,18 +107,16 @@ class Publisher:
 
     async def _request(self, topic: str, letters: Sequence[Any], deadline: float) -> Outcome:
         request = _PublishRequest(topic=self._address.topic(topic), messages=letters)
-        loop = asyncio.get_running_loop()
-        async with self._room:
-            left = deadline - loop.time()
-            if left <= 0:
-                return Unavailable(f"not sent within {self._address.publish_timeout:g} s")
-            try:
-                await self._line.ask("Publisher/Publish", request, _PublishResponse, about="topic", timeout=left)
-            except Rejection as rejection:
-                return _judged(topic, rejection)
-            except BrokerError as error:
-                return Unavailable(str(error))
-        return Confirmed()
+        left = deadline - asyncio.get_running_loop().time()
+        if left <= 0:
+            return Unavailable(f"not sent within {self._address.publish_timeout:g} s")
+        try:
+            await self._line.ask("Publisher/Publish", request, _PublishResponse, about="topic", timeout=left)
+        except Rejection as rejection:
+            return _judged(topic, rejection)
+        except BrokerError as error:
+            return Unavailable(str(error))
+        return _CONFIRMED
 
 
 def _judged(topic: str, rejection: Rejection) -> Refused | Unavailable:
