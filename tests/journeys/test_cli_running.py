@@ -66,6 +66,24 @@ def test_topics_that_nobody_reads_are_told_once_at_the_start(shell: Shell) -> No
         assert "nobody subscribes to shop.return.events: what is sent there reaches no one" in line
 
 
+TELLING = """
+import gc
+
+@road.on(OrderReturned, group="telling")
+def tell(event):
+    print("loaded for good:", gc.get_freeze_count() > 10_000, flush=True)
+"""
+
+
+def test_what_is_loaded_at_the_start_is_no_work_for_the_garbage_collector(shell: Shell) -> None:
+    with (shell.folder / "shop.py").open("a") as module:
+        module.write(RETURNS + TELLING)
+    with shell.running("dev shop:road --quiet") as running:
+        running.until("started")
+        shell("publish shop:road order.returned", '{"order_id": "7"}')
+        assert "loaded for good: True" in running.until("loaded for good")
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_second_signal_insists(shell: Shell, number: signal.Signals, code: int) -> None:
     with shell.running("dev shop:road") as running:

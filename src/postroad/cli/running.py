@@ -1,6 +1,7 @@
 """dev, run, relay, worker: the long-running commands. They differ in what they run."""
 
 import asyncio
+import gc
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
@@ -190,6 +191,13 @@ async def _run(road: Postroad, app: str, plan: Plan, out: Output, stop: Stop) ->
         out.say("stopped")
 
 
+def _keep_what_is_loaded() -> None:
+    """Most of what is there by now stays to the end. A garbage collector that walks over it again and again takes a
+    fifth of a relay's time, or more."""
+    gc.collect()
+    gc.freeze()
+
+
 def canary_of(declared: Canary | None, plan: Plan) -> Canary | None:
     """The command line counts for more than the application. Unasked none flies: consumers that are not Postroad's, and
     queues that take certain types only, have to know of it first."""
@@ -208,6 +216,7 @@ async def _work(road: Postroad, app: str, plan: Plan, out: Output, stop: Stop) -
         )
     if plan.tells_each:
         tell_handled(out, runner)
+    _keep_what_is_loaded()
     async with runner.started():
         stop.ready()
         banner(out, road, app, runner, applied)
