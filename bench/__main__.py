@@ -48,7 +48,7 @@ def main(names: tuple[str, ...], quick: bool, full: bool) -> None:
     figures: list[Figure] = []
     for name in names or NAMES:
         figure = importlib.import_module(f"bench.{name}")
-        # As `postroad run` does: what is loaded is nothing for the garbage collector, neither in our rounds nor in bare.
+        # As `postroad run` does: for the garbage collector what is loaded is nothing, in our rounds and in bare ones.
         gc.collect()
         gc.freeze()
         with console.status(f"measuring: {name}"):
