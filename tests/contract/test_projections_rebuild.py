@@ -2,13 +2,14 @@
 
 import asyncio
 import uuid
+from contextlib import aclosing
 from typing import Any
 
 import pytest
 from sqlalchemy import Column, String, text
 
 from postroad.errors import OperationRefused, UnsupportedByBroker
-from postroad.eventstore import EventStoreSource, source
+from postroad.eventstore import EventStoreSource
 from postroad.projections import BrokerSource, state
 from postroad.projections.rebuild import Rebuild
 from postroad.testing.office import RecordingBroker
@@ -107,12 +108,11 @@ async def test_a_rebuild_reads_the_owners_outbox(videos: Catalog) -> None:
 
 
 @pytest.mark.spec("F9")
-@pytest.mark.spec("F9")
 @pytest.mark.parametrize("page", [1, 500])
 async def test_a_rebuild_reads_the_event_store_when_the_outbox_has_long_been_cleared(
     videos: Catalog, page: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source, "_PAGE", page)
+    monkeypatch.setattr("postroad.stores.history._PAGE", page)
     async with videos.road.session() as session, session.begin():
         told = [
             VideoSaved("a", "a 1"),
@@ -127,6 +127,30 @@ async def test_a_rebuild_reads_the_event_store_when_the_outbox_has_long_been_cle
     assert await history.size() == 5
     assert (await videos.rebuild(history).run()).events == 5
     assert await videos.rows() == SERVED
+
+
+async def test_the_next_page_is_read_while_one_is_worked_on_and_nothing_is_left_running(
+    videos: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("postroad.stores.history._PAGE", 2)
+    await videos.write(*(VideoSaved(f"v{n}", "t") for n in range(5)))
+    read, asked, done = videos.store.read, 0, asyncio.Event()
+
+    async def noted(*of: Any, **values: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        result = await read(*of, **values)
+        if asked == 2:
+            done.set()
+        return result
+
+    monkeypatch.setattr(videos.store, "read", noted)
+    before = asyncio.all_tasks()
+    async with aclosing(videos.outbox().read()) as events:
+        assert (await anext(events)).aggregate_id == "v0"
+        await done.wait()
+        assert [(await anext(events)).aggregate_id for _ in range(2)] == ["v1", "v2"]
+    assert asyncio.all_tasks() == before
 
 
 async def test_what_happens_while_it_runs_is_in_both_tables(videos: Catalog) -> None:

@@ -1,13 +1,13 @@
 """The event store as what a read model is rebuilt from."""
 
 from collections.abc import AsyncGenerator
-from typing import Final
+from contextlib import aclosing
+from typing import Any
 
 from postroad.eventstore.record import message_of
 from postroad.message import Message
 from postroad.stores.base import Store
-
-_PAGE: Final = 500
+from postroad.stores.history import Place, pages
 
 
 class EventStoreSource:
@@ -21,17 +21,11 @@ class EventStoreSource:
         return int(found.rows[0].events)
 
     async def read(self) -> AsyncGenerator[Message, None]:
-        after_id, after_version = "", 0
-        while True:
-            page = await self._store.read(
-                "events_replay",
-                aggregate_type=self._aggregate,
-                after_id=after_id,
-                after_version=after_version,
-                limit=_PAGE,
-            )
-            for row in page.rows:
-                yield message_of(row, self._store)
-            if len(page.rows) < _PAGE:
-                return
-            after_id, after_version = page.rows[-1].aggregate_id, page.rows[-1].aggregate_version
+        async with aclosing(pages(self._store, "events_replay", _place, self._aggregate)) as found:
+            async for rows in found:
+                for row in rows:
+                    yield message_of(row, self._store)
+
+
+def _place(row: Any) -> Place:
+    return row.aggregate_id, row.aggregate_version

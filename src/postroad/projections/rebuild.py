@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from postroad.projections.projection import Projection
     from postroad.projections.sources import Source
 
-_BATCH: Final = 500
+_BATCH: Final = 1_000
 _LONGEST_STEP: Final = 5.0
 """Seconds after which a step ends though it is not full: the lease is renewed with each."""
 _TRIES: Final = 6

@@ -4,7 +4,7 @@ import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 from uuid import uuid4
 
 from postroad.brokers.base import Broker, Delivery, Flow, Receiver, Replaying, Subscription, Topology
@@ -13,10 +13,10 @@ from postroad.errors import BrokerError, BrokerUnavailable, PoisonError, Unsuppo
 from postroad.message import Message
 from postroad.naming import check_group
 from postroad.stores.base import Store
+from postroad.stores.history import Place, pages
 from postroad.stores.rows import message_of
 from postroad.stores.tables import OutboxTable
 
-_PAGE: Final = 500
 _SKEW: Final = timedelta(seconds=5)
 """By which the broker's clock may be ahead of ours."""
 _PATIENCE: Final = 1.0
@@ -57,26 +57,17 @@ class OutboxSource:
 
     async def read(self) -> AsyncGenerator[Message, None]:
         for outbox in self._outboxes:
-            async for message in self._history(outbox):
-                if not message.deliver_at or message.deliver_at <= self._store.clock.now():
-                    yield message
+            # Closed before the rebuild goes on, whatever ends it.
+            async with aclosing(self._history(outbox)) as messages:
+                async for message in messages:
+                    if not message.deliver_at or message.deliver_at <= self._store.clock.now():
+                        yield message
 
     async def _history(self, outbox: OutboxTable) -> AsyncGenerator[Message, None]:
-        after_id, after_version = "", 0
-        while True:
-            page = await self._store.read(
-                "outbox_replay",
-                outbox,
-                aggregate_type=self._aggregate,
-                after_id=after_id,
-                after_version=after_version,
-                limit=_PAGE,
-            )
-            for row in page.rows:
-                yield message_of(row, row.payload, self._store, outbox)
-            if len(page.rows) < _PAGE:
-                return
-            after_id, after_version = str(page.rows[-1].aggregate_id), page.rows[-1].version
+        async with aclosing(pages(self._store, "outbox_replay", _place, self._aggregate, outbox)) as found:
+            async for rows in found:
+                for row in rows:
+                    yield message_of(row, row.payload, self._store, outbox)
 
 
 class BrokerSource:
@@ -168,6 +159,10 @@ class BrokerSource:
         for there in await self._broker.subscriptions():
             if there.name in ours or there.name.startswith(old):
                 await self._broker.drop(there.name)
+
+
+def _place(row: Any) -> Place:
+    return str(row.aggregate_id), row.version
 
 
 def _read(topic: str, delivery: Delivery) -> Message | None:
