@@ -1,7 +1,7 @@
-"""The service under fire: a payment and its event in one transaction, an effect per consumer group."""
+"""The service under fire: a payment and its event in one transaction, an effect per consumer group; and purses."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
@@ -11,6 +11,10 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from postroad import Message, Postroad, RelayOptions, SubscriberOptions, event
 from postroad.brokers.base import Flow
 from postroad.events import event_type_of
+from postroad.retry import Backoff
+from proof.chaos.purses import SUBSCRIPTION as PURSES
+from proof.chaos.purses import TABLES as PURSE_TABLES
+from proof.chaos.purses import VIEW, declare_purses
 
 LEASE: Final = 1.0
 LEAST_PUBSUB_DEADLINE: Final = 10.0
@@ -61,7 +65,9 @@ class Credited(msgspec.Struct, frozen=True):
     payment: str
 
 
-SUBSCRIPTIONS: Final = tuple(f"{event_type_of(Credited).topic}.{group}" for group in GROUPS)
+SUBSCRIPTIONS: Final = (*(f"{event_type_of(Credited).topic}.{group}" for group in GROUPS), PURSES)
+_PATIENCE: Final = Backoff(attempts=40, base=0.5, ceiling=1.0)
+"""Of the read model: where a broken stream costs the order, a change may come long before what it builds upon."""
 
 
 def ack_deadline(broker_url: str, lease: float = LEASE) -> float:
@@ -70,16 +76,20 @@ def ack_deadline(broker_url: str, lease: float = LEASE) -> float:
 
 
 def make_road(database_url: str, broker_url: str, load: Load = USUAL_LOAD, lease: float = LEASE) -> Postroad:
+    # Few messages at a time, for the same reason as the early deadline.
+    subscriber = SubscriberOptions(
+        ack_deadline=ack_deadline(broker_url, lease), lock_ttl=lease, flow=Flow(messages=100)
+    )
     road = Postroad(
         "bank",
         database_url,
         broker_url,
         relay=RelayOptions(lease=lease, batch=200),
-        # Few messages at a time, for the same reason as the early deadline.
-        subscriber=SubscriberOptions(
-            ack_deadline=ack_deadline(broker_url, lease), lock_ttl=lease, flow=Flow(messages=100)
-        ),
+        subscriber=subscriber,
+        group_options={VIEW: replace(subscriber, backoff=_PATIENCE)},
     )
+    declare_purses(road)
+    road.executor.box.lease = lease
     # Where only one can write at a time, commits would take most of the time there is: a few events at once, then.
     per_commit = {"alpha": max(5, load.alpha) if road.store.one_writer else load.alpha, "beta": load.beta}
     for group in GROUPS:
@@ -96,6 +106,8 @@ async def found(road: Postroad) -> None:
     async with road.store.transaction() as connection:
         await connection.execute(text(_PAYMENT))
         await connection.execute(text(_EFFECT.format(id=_IDENTITIES[road.store.dialect])))
+        for table in PURSE_TABLES:
+            await connection.execute(table)
     await road.runner().prepare()
 
 

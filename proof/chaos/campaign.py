@@ -11,12 +11,14 @@ from typing import Any, Final, TypeVar
 from postroad import Postroad
 from proof.chaos.bank import SUBSCRIPTIONS, found, make_road
 from proof.chaos.brokers import Wire
-from proof.chaos.fleet import PROCESSES, WRITERS, Fleet
+from proof.chaos.fleet import COMMANDS, PROCESSES, WRITERS, Fleet
 from proof.chaos.ground import Ground, prepared
+from proof.chaos.journal import Outcome
 from proof.chaos.ledger import Books, Evidence, collect
+from proof.chaos.mending import mend, missing, plant
 from proof.chaos.plan import Plan, Tally
 from proof.chaos.storm import Storm
-from proof.chaos.writer import Outcome, waiting
+from proof.chaos.writer import waiting
 
 _LATE: Final = 10.0
 
@@ -39,6 +41,10 @@ class Result:
     out_of_order_unpromised: int | None
     """Effects out of order after that."""
     events: int
+    """Of payments."""
+    commands: int
+    """That are completed."""
+    commands_refused: int
     rolled_back: int
     unknown: int
     """Transfers whose commit was reported as failed."""
@@ -91,10 +97,17 @@ async def campaign(store: str, wire: Wire, plan: Plan, seed: int, folder: Path, 
             await road.store.aclose()
             await fleet.stop(*WRITERS)
             left = await _watched(_rest(road, fleet, wire, plan.drain), "draining", storm.tally, progress)
+            before = await missing(road)
+            storm.tally.losses = await plant(road)
+            await mend(road)
+            left = left or await _watched(_rest(road, fleet, wire, plan.drain), "mending", storm.tally, progress)
+            unmended = sum(finding.count for finding in (*before, *await missing(road)))
         finally:
             await fleet.stop()
         appearances = await asyncio.to_thread(wire.appearances, ground.broker_url)
-        evidence = await collect(road, appearances, fleet.journal(), storm.in_order_until)
+        evidence = await collect(
+            road, appearances, fleet.journal(), storm.in_order_until, fleet.journal(COMMANDS), unmended
+        )
     return _judged(store, ground, storm, evidence, fleet, time.monotonic() - begun, plan, left)
 
 
@@ -156,12 +169,16 @@ def _judged(
         in_order=evidence.in_order,
         out_of_order_unpromised=evidence.out_of_order_unpromised,
         events=len(evidence.payments),
+        commands=evidence.purses.completed,
+        commands_refused=len(evidence.purses.journal.of(Outcome.UNDONE)),
         rolled_back=len(journal.of(Outcome.UNDONE)),
         unknown=len(journal.of(Outcome.UNKNOWN)),
         unknown_but_there=evidence.unknown_but_there,
         wire_duplicates=evidence.wire_duplicates,
         crashes=tuple(fleet.crashes),
         seconds=seconds,
-        shortfalls=tuple(plan.minimum.missed(storm.tally, len(evidence.payments), ground).values()),
+        shortfalls=tuple(
+            plan.minimum.missed(storm.tally, len(evidence.payments), evidence.purses.completed, ground).values()
+        ),
         left_in_broker=left_in_broker,
     )

@@ -18,12 +18,17 @@ from typing import Final
 from postroad import Postroad
 from postroad.errors import PostroadError
 from proof.chaos.bank import USUAL_LOAD, Load, make_road
-from proof.chaos.writer import Journal, Outcome, write_until
+from proof.chaos.journal import Journal, Note, Outcome
+from proof.chaos.purses import move_until
+from proof.chaos.writer import write_until
 
 RELAYS: Final = ("relay-1", "relay-2", "relay-3")
 WORKERS: Final = ("worker-1", "worker-2")
 WRITERS: Final = ("writer-1",)
 PROCESSES: Final = (*RELAYS, *WORKERS, *WRITERS)
+TRANSFERS: Final = ".transfers"
+COMMANDS: Final = ".commands"
+"""Endings of the writers' journals."""
 NOT_READY: Final = 75
 """Exit code of a process that found no database or broker when it started: the supervisor's turn."""
 _PAUSE: Final = 2.0
@@ -133,8 +138,8 @@ class Fleet:
     def disk_complaints(self) -> int:
         return sum(len(_DISK.findall(path.read_bytes())) for path in self._folder.glob("*.log"))
 
-    def journal(self) -> Journal:
-        return Journal.read(*self._folder.glob("*.journal"))
+    def journal(self, of: str = TRANSFERS) -> Journal:
+        return Journal.read(*self._folder.glob(f"*{of}"))
 
     def _signal(self, name: str, number: signal.Signals) -> bool:
         try:
@@ -167,7 +172,7 @@ async def _work(name: str, road: Postroad, folder: Path, load: Load) -> int:
     ready = False
     async with road:
         if role == "writer":
-            await _write(stop, road, folder / f"{name}.journal", load)
+            await _write(stop, road, folder / name, load)
             return 0
         try:
             async with road.runner(relay=role == "relay", groups=[] if role == "relay" else None).started():
@@ -191,13 +196,21 @@ def _tell_tasks() -> None:
 
 
 async def _write(stop: asyncio.Event, road: Postroad, path: Path, load: Load) -> None:
+    transfers, commands = _noting(path.with_suffix(TRANSFERS)), _noting(path.with_suffix(COMMANDS))
+    tasks = 1 if road.store.dialect == "sqlite" else 3
+    await asyncio.gather(
+        *(write_until(stop, road, transfers, random.Random(), load) for _ in range(tasks)),
+        *(move_until(stop, road, commands, random.Random()) for _ in range(tasks)),
+    )
+
+
+def _noting(path: Path) -> Note:
     journal = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
-    def note(transfer: str, outcome: Outcome) -> None:
+    def note(what: str, outcome: Outcome) -> None:
         try:
-            os.write(journal, f"{transfer} {outcome.value}\n".encode())
+            os.write(journal, f"{what} {outcome.value}\n".encode())
         except OSError:
             pass  # the limit on file sizes, which plays the full disk, meets the journal too: then nobody knows
 
-    tasks = 1 if road.store.dialect == "sqlite" else 3
-    await asyncio.gather(*(write_until(stop, road, note, random.Random(), load) for _ in range(tasks)))
+    return note

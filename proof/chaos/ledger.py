@@ -1,14 +1,15 @@
 """The books: what is in the database against what happened to it."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
 from sqlalchemy import text
 
 from postroad import Postroad
 from proof.chaos.bank import GROUPS
-from proof.chaos.writer import Journal, Outcome
+from proof.chaos.journal import Journal, Outcome
+from proof.chaos.purse_ledger import Purses, collect_purses
 
 
 class Payment(NamedTuple):
@@ -45,6 +46,14 @@ class Books:
     """First appearances in the broker's log in another order than their versions."""
     wire_missing: int = 0
     """Payments more than there are events in the broker's log: then its order proves nothing."""
+    commands_wrong: int = 0
+    """Commands whose state is contradicted by their effects, their events or what their callers were told."""
+    outbox_wrong: int = 0
+    """Domain events without their outbox row, or the other way round."""
+    read_model_wrong: int = 0
+    """Rows of the read model other than the outbox makes them."""
+    unmended: int = 0
+    """Events that were missing before any was taken away on purpose, or are missing after the repair."""
 
     @property
     def balanced(self) -> bool:
@@ -61,6 +70,8 @@ class Evidence:
     journal: Journal
     in_order: int | None = None
     """How many of the effects are promised to be in order, from the first on; None: all."""
+    purses: Purses = field(default_factory=Purses)
+    unmended: int = 0
 
     @property
     def out_of_order_unpromised(self) -> int | None:
@@ -97,13 +108,23 @@ class Evidence:
             out_of_order=self._out_of_order(self.in_order),
             wire_out_of_order=_inversions(self.appearances),
             wire_missing=max(0, len(self.payments) - self._events_on_the_wire),
+            commands_wrong=self.purses.contradictions,
+            outbox_wrong=self.purses.outbox_differs,
+            read_model_wrong=self.purses.rows_wrong,
+            unmended=self.unmended,
         )
 
 
 async def collect(
-    road: Postroad, appearances: Sequence[Appearance], journal: Journal, in_order_until: int | None = None
+    road: Postroad,
+    appearances: Sequence[Appearance],
+    journal: Journal,
+    in_order_until: int | None = None,
+    commands: Journal | None = None,
+    unmended: int = 0,
 ) -> Evidence:
-    """`in_order_until` is the id of the last effect that was promised to be in order."""
+    """`in_order_until` is the id of the last effect that was promised to be in order, `commands` what those who asked
+    for commands were told."""
     async with road.store.reading() as connection:
         payments = (await connection.execute(text("SELECT id, transfer, account FROM payment"))).fetchall()
         effects = (
@@ -111,7 +132,8 @@ async def collect(
         ).fetchall()
     in_order = None if in_order_until is None else sum(id <= in_order_until for id, *_ in effects)
     found = [Effect(*effect) for _, *effect in effects]
-    return Evidence([Payment(*row) for row in payments], found, appearances, journal, in_order)
+    purses = await collect_purses(road, commands or Journal())
+    return Evidence([Payment(*row) for row in payments], found, appearances, journal, in_order, purses, unmended)
 
 
 def _inversions(sequence: Iterable[tuple[object, object, int]]) -> int:

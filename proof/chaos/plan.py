@@ -37,6 +37,8 @@ class Tally:
     restarts: int = 0
     broker_restarts: int = 0
     disk_full: int = 0
+    losses: int = 0
+    """events that were taken away on purpose, after everything had come to rest"""
     takeovers: list[float] = field(default_factory=list)
     """Seconds from a relay's kill until none of its shards was its own any more, undisturbed by other faults."""
 
@@ -50,6 +52,7 @@ class Minimum:
     """Below this a campaign has proved too little, whatever its books say."""
 
     events: int
+    commands: int
     kills: int
     stalls: int
     cuts: int
@@ -65,11 +68,11 @@ class Minimum:
     in_order: int
     """effects before the order is lost, where it can be"""
 
-    def missed(self, tally: Tally, events: int, ground: "Ground") -> dict[str, str]:
+    def missed(self, tally: Tally, events: int, commands: int, ground: "Ground") -> dict[str, str]:
         """What there was too little of. What has no server has no connections to cut; where both have one, half of
         the cuts will do for each. While a broker is away little is written, and a full disk may go unnoticed."""
         database, broker = ground.database is not None, ground.broker is not None
-        done = {"events": events, "kills": tally.kills, "stalls": tally.stalls}
+        done = {"events": events, "commands": commands, "kills": tally.kills, "stalls": tally.stalls}
         cut: dict[str, int] = {}
         if ground.disk and not broker:
             done["disk_full"] = tally.disk_full
@@ -125,6 +128,7 @@ _SHORT: Final = Plan(
     disk_full=1,
     minimum=Minimum(
         events=300,
+        commands=20,
         kills=4,
         stalls=2,
         cuts=12,
@@ -161,6 +165,7 @@ _LONG: Final = replace(
     load=Load(most_payments=100, backlog=3_000, alpha=50, beta=100, batch=True),
     minimum=Minimum(
         events=2_000,
+        commands=50,
         kills=15,
         stalls=9,
         cuts=100,

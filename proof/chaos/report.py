@@ -52,6 +52,7 @@ def table(results: Sequence[Result]) -> Table:
 def _rows(results: Sequence[Result]) -> list[tuple[str, list[str]]]:
     rows: dict[str, Callable[[Result], str]] = {
         "events": lambda r: f"{r.events:,}",
+        "commands (refused)": lambda r: f"{r.commands:,} ({r.commands_refused})",
         "rolled back": lambda r: f"{r.rolled_back:,}",
         "unknown commits (there)": lambda r: f"{r.unknown} ({r.unknown_but_there})",
         "kill -9 (writers)": lambda r: f"{r.tally.kills} (+{r.tally.writer_kills})",
@@ -75,6 +76,10 @@ def _rows(results: Sequence[Result]) -> list[tuple[str, list[str]]]:
         "out of order on the wire": lambda r: _verdict(r.books.wire_out_of_order),
         "missing on the wire": lambda r: _verdict(r.books.wire_missing),
         "double effects": lambda r: _verdict(r.books.doubled),
+        "commands in contradiction": lambda r: _verdict(r.books.commands_wrong),
+        "domain events ≠ outbox": lambda r: _verdict(r.books.outbox_wrong),
+        "read model ≠ outbox": lambda r: _verdict(r.books.read_model_wrong),
+        "planted losses: left of": lambda r: f"{_verdict(r.books.unmended)} of {r.tally.losses}",
         "crashed by themselves": lambda r: _verdict(len(r.crashes)),
         "duplicates absorbed": lambda r: f"{r.wire_duplicates:,}",
         "takeover p99": lambda r: "-" if r.takeover_p99 is None else f"{r.takeover_p99:.2f} s",

@@ -37,6 +37,7 @@ _MINIMUM_OF: Final = {
     **dict.fromkeys(("ack_before", "ack_after"), "acks"),
 }
 _EVENTS: Final = text("SELECT COUNT(*) FROM payment")
+_COMMANDS: Final = text("SELECT COUNT(*) FROM postroad_command_box WHERE status = 'COMPLETED'")
 _EFFECTS: Final = text("SELECT COUNT(*) FROM effect")
 _LAST_EFFECT: Final = text("SELECT COALESCE(MAX(id), 0) FROM effect")
 _HELD: Final = text("SELECT COUNT(*) FROM postroad_shard WHERE owner LIKE :owner")
@@ -90,7 +91,9 @@ class Storm:
         over = time.monotonic() + self._plan.limit
         await asyncio.sleep(self._plan.seconds)
         while time.monotonic() < over:
-            self._missed = self._plan.minimum.missed(self.tally, await self._ask(_EVENTS), self._ground)
+            self._missed = self._plan.minimum.missed(
+                self.tally, await self._ask(_EVENTS), await self._ask(_COMMANDS), self._ground
+            )
             if not self._missed:
                 return
             await asyncio.sleep(0.2)

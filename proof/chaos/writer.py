@@ -1,12 +1,8 @@
-"""Transfers of several payments each, some rolled back on purpose, and a journal of what became of each."""
+"""Transfers of several payments each, some rolled back on purpose."""
 
 import asyncio
 import logging
 import random
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from enum import Enum
-from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
@@ -14,44 +10,19 @@ from sqlalchemy import text
 
 from postroad import Postroad
 from proof.chaos.bank import GROUPS, USUAL_LOAD, Load, pay
+from proof.chaos.journal import Note, Outcome
+from proof.chaos.purses import VIEW
 
 _UNDONE_OF: Final = 7
 _LOOK_EVERY: Final = 20
-_BACKLOG: Final = text("SELECT (SELECT COUNT(*) FROM payment) * :groups - (SELECT COUNT(*) FROM effect) AS waiting")
+_BACKLOG: Final = text(
+    "SELECT (SELECT COUNT(*) FROM payment) * :groups - (SELECT COUNT(*) FROM effect)"
+    " + (SELECT COUNT(*) FROM postroad_domain_events)"
+    " - (SELECT COUNT(*) FROM postroad_inbox WHERE consumer_group = :view AND status = 1)"
+    " + (SELECT COUNT(*) FROM postroad_command_box"
+    "     WHERE status IN ('PENDING', 'PROCESSING') OR (status = 'FAILED' AND next_retry_at IS NOT NULL)) AS waiting"
+)
 _log = logging.getLogger("chaos.writer")
-
-
-class Outcome(Enum):
-    KEPT = "kept"
-    UNDONE = "undone"
-    UNKNOWN = "unknown"
-    """The commit failed, before the server got it or after: nobody here can tell."""
-
-
-Note = Callable[[str, Outcome], None]
-
-
-@dataclass
-class Journal:
-    """What the writers know. A transfer that is not in it (its writer was killed) may have happened or not."""
-
-    outcomes: dict[str, Outcome] = field(default_factory=dict)
-
-    def note(self, transfer: str, outcome: Outcome) -> None:
-        self.outcomes[transfer] = outcome
-
-    def of(self, outcome: Outcome) -> set[str]:
-        return {transfer for transfer, found in self.outcomes.items() if found is outcome}
-
-    @classmethod
-    def read(cls, *paths: Path) -> "Journal":
-        journal = cls()
-        for path in paths:
-            # Only whole lines: the writer may have been killed in the middle of one.
-            for line in path.read_text().rpartition("\n")[0].splitlines():
-                transfer, _, outcome = line.partition(" ")
-                journal.note(transfer, Outcome(outcome))
-        return journal
 
 
 async def write(road: Postroad, note: Note, dice: random.Random, transfers: int, load: Load = USUAL_LOAD) -> None:
@@ -88,10 +59,10 @@ async def _transfer(road: Postroad, transfer: str, accounts: list[str], *, undo:
 
 
 async def waiting(road: Postroad) -> int:
-    """Effects that are still to come, as far as can be seen."""
+    """Effects, events of purses and commands whose end is still to come, as far as can be seen."""
     try:
         async with road.store.reading() as connection:
-            return int((await connection.execute(_BACKLOG, {"groups": len(GROUPS)})).scalar_one())
+            return int((await connection.execute(_BACKLOG, {"groups": len(GROUPS), "view": VIEW})).scalar_one())
     except Exception as error:
         _log.info("the backlog cannot be seen: %s", error)
         return 0

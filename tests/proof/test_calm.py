@@ -8,8 +8,9 @@ import pytest
 
 from proof.chaos.bank import found, make_road
 from proof.chaos.brokers import EMBEDDED
+from proof.chaos.journal import Journal
 from proof.chaos.ledger import Books, collect
-from proof.chaos.writer import Journal, write
+from proof.chaos.writer import write
 
 TRANSFERS = 200
 LEASE = 30.0

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from proof.chaos.journal import Journal, Outcome
 from proof.chaos.ledger import Appearance, Books, Effect, Evidence, Payment
-from proof.chaos.writer import Journal, Outcome
+from proof.chaos.purse_ledger import Leg, Purses, Row
 
 PAYMENTS = [Payment("p1", "t1", "a"), Payment("p2", "t1", "a"), Payment("p3", "t2", "b")]
 VERSIONS = {"p1": 1, "p2": 2, "p3": 1}
@@ -91,3 +92,71 @@ def test_where_order_is_promised_for_a_time_only_what_came_later_is_counted_apar
     assert found.out_of_order_unpromised == 1
     assert replace(found, in_order=1).books() == Books()
     assert SOUND.out_of_order_unpromised is None
+
+
+# --- commands, and the read model of what they did ----------------------------------------------------
+
+LEGS = [
+    Leg("e1", "c1", "p", 1, -5),
+    Leg("e2", "c1", "q", 1, 5),
+    Leg("e3", "c2", "q", 2, -2),
+    Leg("e4", "c2", "p", 2, 2),
+]
+PURSES = Purses(
+    commands={"c1": "COMPLETED", "c2": "COMPLETED", "c3": "FAILED", "c4": "FAILED"},
+    effects=["c1", "c2"],
+    events=LEGS,
+    outbox=LEGS,
+    rows={"p": Row(-3, 2, 2), "q": Row(3, 2, 2)},
+    journal=Journal({"c1": Outcome.KEPT, "c2": Outcome.UNKNOWN, "c3": Outcome.UNDONE, "c4": Outcome.UNKNOWN}),
+)
+
+
+def purses_books(**changes: object) -> Books:
+    return replace(SOUND, purses=replace(PURSES, **changes)).books()  # type: ignore[arg-type]
+
+
+def test_a_command_of_unknown_outcome_may_be_completed_or_not() -> None:
+    assert purses_books() == Books()
+    assert PURSES.completed == 2
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"effects": ["c1"]},
+        {"effects": ["c1", "c2", "c2"]},
+        {"effects": ["c1", "c2", "c4"]},
+        {"effects": ["c1", "c2", "c9"]},
+        {"events": LEGS[:3], "outbox": LEGS[:3], "rows": {"p": Row(-5, 1, 1), "q": Row(3, 2, 2)}},
+        {"commands": PURSES.commands | {"c2": "FAILED"}},
+        {"commands": PURSES.commands | {"c2": "PROCESSING"}},
+        {"journal": Journal({"c4": Outcome.KEPT})},
+        {"journal": Journal({"c9": Outcome.KEPT})},
+        {"journal": Journal({"c1": Outcome.UNDONE})},
+    ],
+    ids=[
+        "completed without its effect", "its effect twice", "failed with an effect", "an effect of nobody",
+        "completed without one of its events", "failed with events", "without an end",
+        "failed, its caller was told yes", "unknown, its caller was told yes", "completed, its caller was told no",
+    ],
+)  # fmt: skip
+def test_a_command_that_is_contradicted_is_found(changes: dict[str, object]) -> None:
+    assert purses_books(**changes) == Books(commands_wrong=1)
+
+
+def test_a_domain_event_that_is_not_in_the_outbox_is_found_and_the_other_way_round() -> None:
+    assert purses_books(outbox=LEGS[:3], rows={"p": Row(-5, 1, 1), "q": Row(3, 2, 2)}) == Books(outbox_wrong=1)
+    assert purses_books(outbox=[*LEGS, Leg("e5", "", "r", 1, 0)], rows=PURSES.rows | {"r": Row(0, 1, 1)}) == Books(
+        outbox_wrong=1
+    )
+
+
+@pytest.mark.parametrize("row", [Row(-1, 3, 2), Row(-5, 1, 1), Row(-3, 2, 3), None], ids=str)
+def test_a_row_of_the_read_model_that_is_not_what_the_outbox_says_is_found(row: Row | None) -> None:
+    rows = {purse: found for purse, found in {**PURSES.rows, "p": row}.items() if found}
+    assert purses_books(rows=rows) == Books(read_model_wrong=1)
+
+
+def test_what_is_missing_after_the_repair_is_found() -> None:
+    assert replace(SOUND, unmended=2).books() == Books(unmended=2)

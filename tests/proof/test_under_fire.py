@@ -14,8 +14,9 @@ from postroad import Postroad
 from proof.chaos.bank import LEASE, Load, found, make_road
 from proof.chaos.brokers import EMBEDDED
 from proof.chaos.fleet import RELAYS, WORKERS, Fleet
+from proof.chaos.journal import Journal
 from proof.chaos.ledger import Books, collect
-from proof.chaos.writer import Journal, waiting, write
+from proof.chaos.writer import waiting, write
 
 KILLS, FREEZES = 50, 20
 TRANSFERS = int(os.environ.get("TRANSFERS", "250"))
