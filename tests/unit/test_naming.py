@@ -20,7 +20,7 @@ from postroad.naming import (
 PAST_ACTIONS = """
     Started Sent Paid Sold Begun Written Made Lost Won Left Put Set Built Chosen Drawn Driven Frozen Given
     Gone Held Hidden Kept Known Laid Led Met Read Run Said Seen Shown Shut Split Spent Stolen Taken Told
-    Thrown Understood Withdrawn Reset TimedOut StatusChanged RolledBack
+    Thrown Understood Withdrawn Reset TimedOut StatusChanged RolledBack Overrode Forbade Flew Withstood Proven Burnt
 """
 
 
@@ -290,6 +290,33 @@ def test_commands_that_break_a_rule(name: str, rule: str) -> None:
 )
 def test_a_command_names_its_event(action: str, past: str) -> None:
     assert event_of(f"Command.Genesis.Session.{action}") == f"Genesis.Session.{past}"
+
+
+PAST_OF = """
+    Override:Overridden Overwrite:Overwritten Overtake:Overtaken Oversee:Overseen Overlap:Overlapped Overlay:Overlaid
+    Rerun:Rerun Reset:Reset Rebuild:Rebuilt Resubmit:Resubmitted Rewind:Rewound Remap:Remapped Redo:Redone
+    Reopen:Reopened Undo:Undone Unset:Unset Unplug:Unplugged Unwind:Unwound Understand:Understood
+    Undergo:Undergone Undercut:Undercut
+    Foresee:Foreseen Forecast:Forecast Forbid:Forbidden Forgive:Forgiven Withdraw:Withdrawn Withstand:Withstood
+    Outbid:Outbid Outgrow:Outgrown Mislead:Misled Mislabel:Mislabelled Fly:Flown Strike:Struck Broadcast:Broadcast
+    Ride:Ridden Swear:Sworn Wear:Worn Tear:Torn Seek:Sought Fight:Fought Swim:Swum Ring:Rung Shed:Shed Quit:Quit
+    Debug:Debugged Program:Programmed Signal:Signalled Fulfil:Fulfilled Quiz:Quizzed Panic:Panicked Sync:Synced
+    Setup:SetUp Signup:SignedUp Login:LoggedIn Checkout:CheckedOut Rollback:RolledBack Shutdown:ShutDown Backup:BackedUp
+    Takeover:TakenOver Timeout:TimedOut PriceOverride:PriceOverridden
+    Relay:Relayed Render:Rendered Reckon:Reckoned Relent:Relented Outfit:Outfitted Return:Returned Reason:Reasoned
+    Reveal:Revealed Register:Registered Recover:Recovered Reel:Reeled Wither:Withered Reseed:Reseeded Visit:Visited
+"""
+
+
+@pytest.mark.spec("G1")
+@pytest.mark.parametrize("pair", PAST_OF.split())
+def test_the_past_of_verbs_with_a_prefix_without_a_rule_and_of_two_words_in_one(pair: str) -> None:
+    action, past = pair.split(":")
+    assert event_of(f"Command.Shop.Order.{action}") == f"Shop.Order.{past}"
+    assert check_domain_event(f"Shop.Order.{past}")
+    if past != action:
+        with pytest.raises(InvalidName, match=f"Use 'Shop.Order.{past}'"):
+            check_domain_event(f"Shop.Order.{action}")
 
 
 @pytest.mark.spec("G1")
