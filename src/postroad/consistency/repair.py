@@ -102,7 +102,9 @@ class _Repair:
             async for rows in self.look.orphaned(piece):
                 for row in rows:
                     id = self.store.id_out(row.id)
-                    detail = "completed without its event; runs again"
+                    if (await self.store.read("events_caused", causation_id=str(id))).rows:
+                        continue  # it left other events: run again, it would take effect a second time
+                    detail = "completed without any event; runs again"
                     await self._act("orphaned_command", "repair.command", str(id), detail, command_id=id)
 
     async def expired_commands(self) -> None:

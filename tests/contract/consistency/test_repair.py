@@ -99,6 +99,19 @@ async def test_what_runs_again_without_an_event_is_left_at_that(road: Postroad) 
 
 
 @pytest.mark.spec("G9")
+async def test_a_command_that_left_another_event_than_its_name_promises_is_told_but_not_run_again(
+    road: Postroad,
+) -> None:
+    """It did take effect: it would take effect a second time."""
+    id = uuid4()
+    await road.execute(StartSession("s-0"), command_id=id)
+    await change(road, "UPDATE {domain_events} SET event_type = 'Genesis.Session.Finished'")
+    assert "orphaned_command" in await found(road)
+    assert await mended(road) == []
+    assert (await kept(road))["commands"] == ["COMPLETED"]
+
+
+@pytest.mark.spec("G9")
 async def test_what_vanished_processes_hold_is_released_and_done(road: Postroad) -> None:
     first, _, _ = await lived(road)
     await change(road, f"UPDATE {{inbox}} SET status = 0, locked_until = {OLD} {at(road, first)}")
