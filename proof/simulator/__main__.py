@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from multiprocessing import Pool, TimeoutError
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.progress import track
@@ -23,7 +24,7 @@ from rich.table import Table
 from proof.simulator.coverage import Coverage, excluded
 from proof.simulator.runs import simulator
 from proof.simulator.shrink import shrink
-from proof.simulator.world import LEAST_FAULTS, Outcome
+from proof.simulator.world import BROKERS, LEAST_FAULTS, Outcome
 
 _LONGEST_CHUNK_SEEDS = 250
 """For which one database is made: making it, and preparing every statement anew, costs as much as several of them."""
@@ -33,6 +34,18 @@ _LONGEST_CHUNK = 600.0
 _SEEDS = 5_000
 _TOLD = 3
 """Failed seeds that are cut down; of the others, what and how to see it."""
+
+
+class Scene(NamedTuple):
+    """Where seeds play."""
+
+    store: str = "sqlite"
+    broker: str | None = None
+
+    @property
+    def options(self) -> str:
+        store = f" --store {self.store}" if self.store != "sqlite" else ""
+        return store + (f" --broker {self.broker}" if self.broker else "")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -45,12 +58,13 @@ def main(arguments: list[str] | None = None) -> int:
             os.environ | {"PYTHONHASHSEED": "0"},
         )
     _be_quiet()
+    scene = Scene(options.store, options.broker)
     if options.seed is not None:
-        return _tell(options.store, options.seed, options.only, options.trace, shrinking=False)
+        return _tell(scene, options.seed, options.only, options.trace, shrinking=False)
     seeds = range(options.first, options.first + options.seeds)
     if options.crash_points:
-        return _crash_points(options.store, seeds)
-    return _run_many(options.store, seeds, options.jobs, options.json)
+        return _crash_points(scene, seeds)
+    return _run_many(scene, seeds, options.jobs, options.json)
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
@@ -63,13 +77,23 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         default="sqlite",
         help="whose code and whose database; a server's address is that of the tests",
     )
+    parser.add_argument(
+        "--broker",
+        choices=BROKERS,
+        help="whose adapter; if not given, the seed says whether it is RabbitMQ's or the embedded broker's",
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     parser.add_argument("--crash-points", action="store_true", help="where processes were killed, and where never")
     parser.add_argument("--seed", type=int, help="only this one")
     parser.add_argument("--only", type=int, nargs="*", help="numbers of the faults that shall happen")
     parser.add_argument("--trace", action="store_true", help="every step")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.crash_points and options.broker:
+        parser.error(
+            "--crash-points and --broker: the crash points are tried on the embedded broker. Leave out --broker."
+        )
+    return options
 
 
 def _be_quiet() -> None:
@@ -82,13 +106,13 @@ def _note(notes: Path, chunk: range) -> Path:
     return notes / f"from {chunk.start}"
 
 
-def run_chunk(store: str, seeds: range, notes: Path | None = None) -> list[Outcome]:
+def run_chunk(scene: Scene, seeds: range, notes: Path | None = None) -> list[Outcome]:
     """Whoever takes notes can tell which seed it was that never came to an end."""
     _be_quiet()
     # This process will end with them; to collect their garbage before would take longer than some of them.
     gc.disable()
     outcomes = []
-    with simulator(store) as one:
+    with simulator(*scene) as one:
         for seed in seeds:
             if notes is not None:
                 _note(notes, seeds).write_text(str(seed))
@@ -96,18 +120,18 @@ def run_chunk(store: str, seeds: range, notes: Path | None = None) -> list[Outco
     return outcomes
 
 
-def _outcomes(store: str, seeds: range, jobs: int) -> Iterator[Outcome]:
+def _outcomes(scene: Scene, seeds: range, jobs: int) -> Iterator[Outcome]:
     length = min(_LONGEST_CHUNK_SEEDS, math.ceil(len(seeds) / jobs))
     chunks = [seeds[start : start + length] for start in range(0, len(seeds), length)]
     if jobs == 1:
         for chunk in chunks:
-            yield from run_chunk(store, chunk)
+            yield from run_chunk(scene, chunk)
         return
     # What is found out here once, such as how statements are compiled, each of the processes knows from its beginning.
-    run_chunk(store, seeds[:_WARM_UP])
+    run_chunk(scene, seeds[:_WARM_UP])
     gc.enable()
     with Pool(jobs, maxtasksperchild=1) as pool, tempfile.TemporaryDirectory() as folder:
-        done = pool.imap(partial(run_chunk, store, notes=Path(folder)), chunks)
+        done = pool.imap(partial(run_chunk, scene, notes=Path(folder)), chunks)
         for chunk in chunks:
             try:
                 yield from done.next(_LONGEST_CHUNK)
@@ -117,10 +141,10 @@ def _outcomes(store: str, seeds: range, jobs: int) -> Iterator[Outcome]:
                 return
 
 
-def _run_many(store: str, seeds: range, jobs: int, figures: Path | None) -> int:
+def _run_many(scene: Scene, seeds: range, jobs: int, figures: Path | None) -> int:
     console = Console()
     begun = time.monotonic()
-    outcomes = _outcomes(store, seeds, jobs)
+    outcomes = _outcomes(scene, seeds, jobs)
     progress = track(outcomes, "simulating", len(seeds), console=console, disable=not console.is_terminal)
     faults: Counter[str] = Counter()
     failed: list[Outcome] = []
@@ -149,19 +173,19 @@ def _run_many(store: str, seeds: range, jobs: int, figures: Path | None) -> int:
     for outcome in failed[:_TOLD]:
         if any(violation.startswith("broke off") for violation in outcome.violations):
             # Again and again it would take as long, or end this process too.
-            _name(console, store, outcome)
+            _name(console, scene, outcome)
         else:
-            _tell(store, outcome.seed, None, trace=False, shrinking=True)
+            _tell(scene, outcome.seed, None, trace=False, shrinking=True)
     for outcome in failed[_TOLD:]:
-        _name(console, store, outcome)
+        _name(console, scene, outcome)
     return 1 if failed or fewest < LEAST_FAULTS else 0
 
 
-def _crash_points(store: str, seeds: range) -> int:
+def _crash_points(scene: Scene, seeds: range) -> int:
     """Kills wherever nobody was killed yet, until every place had its turn or the seeds are used up."""
     console = Console(soft_wrap=True)
     coverage = Coverage()
-    with simulator(store) as one:
+    with simulator(*scene) as one:
         for seed in seeds:
             if not coverage.missing():
                 break
@@ -169,7 +193,7 @@ def _crash_points(store: str, seeds: range) -> int:
                 _print_faults(console, outcome)
                 # Where it kills depends on where those before it did.
                 so_far = f" --crash-points --first {seeds.start} --seeds {seed - seeds.start + 1}"
-                _name(console, store, outcome, so_far)
+                _name(console, scene, outcome, so_far)
                 return 1
     missing = coverage.missing()
     for kill in missing:
@@ -191,10 +215,10 @@ def _table(result: dict[str, object], faults: Counter[str]) -> Table:
     return table
 
 
-def _tell(store: str, seed: int, only: Sequence[int] | None, trace: bool, *, shrinking: bool) -> int:
+def _tell(scene: Scene, seed: int, only: Sequence[int] | None, trace: bool, *, shrinking: bool) -> int:
     """One seed; if it fails, on request cut down to the faults that matter."""
     console = Console(soft_wrap=True, highlight=False)
-    with simulator(store) as one:
+    with simulator(*scene) as one:
         outcome = one.run(seed, only=only, tracing=True)
         if outcome.violations and shrinking:
             only = shrink(one, outcome)
@@ -207,7 +231,7 @@ def _tell(store: str, seed: int, only: Sequence[int] | None, trace: bool, *, shr
         console.print(f"seed {seed}: no promise was broken")
         return 0
     chosen = f" --only {' '.join(map(str, only))}" if only is not None else ""
-    _name(console, store, outcome, f" --seed {seed} --trace{chosen}")
+    _name(console, scene, outcome, f" --seed {seed} --trace{chosen}")
     return 1
 
 
@@ -220,10 +244,10 @@ def _print_steps(console: Console, steps: Sequence[str]) -> None:
         console.print(step, markup=False)
 
 
-def _name(console: Console, store: str, failed: Outcome, how: str = "") -> None:
+def _name(console: Console, scene: Scene, failed: Outcome, how: str = "") -> None:
     for violation in failed.violations:
         console.print(f"seed {failed.seed}: {violation}", markup=False, highlight=False, soft_wrap=True)
-    how = (how or f" --seed {failed.seed} --trace") + (f" --store {store}" if store != "sqlite" else "")
+    how = (how or f" --seed {failed.seed} --trace") + scene.options
     console.print(f"Again: python -m proof.simulator{how}", markup=False, highlight=False, soft_wrap=True)
 
 

@@ -59,6 +59,8 @@ RABBIT_SEND: Final = {fault: SEND[fault] for fault in ("killed before", "killed 
 RABBIT_RECEIVE: Final = {"killed after": RECEIVE["killed after"]}
 RABBIT_VERDICT: Final = {fault: VERDICT[fault] for fault in ("killed before", "killed after", "frozen")}
 """What comes over a process that uses RabbitMQ's adapter; the rest happens on the wire."""
+PUBSUB_REQUEST: Final = {"lost": 12, "unanswered": 12}
+PUBSUB_SERVER: Final = {"stream breaks": 20, "deadline": 10, "all deadlines": 4}
 HANDLER: Final = {"fails before": 19, "fails after": 19, "killed": 2, "slow": 8}
 WORLD: Final = {"broker away": 20, "database away": 12, "clock jumps": 20, "stopped": 12}
 RABBIT_WORLD: Final = WORLD | {"broker short of memory": 12}

@@ -1,10 +1,10 @@
-"""Pub/Sub for the simulator: the real adapter, between real relay and subscriber, on the model of Google's rules."""
+"""Pub/Sub as a broker: the adapter is the real one, on a model of Google's rules."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import count
 from random import Random
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import grpc
@@ -17,21 +17,20 @@ from postroad.brokers.pubsub.letter import write
 from postroad.brokers.pubsub.line import Line, Rejection, raw
 from postroad.errors import BrokerUnavailable
 from postroad.message import Message
+from proof.simulator.faults import PUBSUB_REQUEST, PUBSUB_SERVER
 from proof.simulator.process import Process
+from proof.simulator.pubsub_model import Model, Stored, Stream
 from proof.simulator.rabbitmq import RabbitLine, _SameThread
 from proof.simulator.time import LoopClock
-from proof.simulator.world import World
-from tests.support.pubsub_model import Model, Stored, Stream
-from tests.support.pubsub_server import letter
 
-REQUEST: Final = {"lost": 12, "unanswered": 12}
-SERVER: Final = {"stream breaks": 20, "deadline": 10, "all deadlines": 4}
+if TYPE_CHECKING:
+    from proof.simulator.world import World
 
 
 class PubSubPost:
     """The server: it is never killed, but it may be out of reach."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: "World") -> None:
         self.world = world
         self.away = False
         self.process = Process("broker")
@@ -81,7 +80,7 @@ class PubSubPost:
             await self.process.clock.sleep(self._chance.random())
             for model in self.models.values():
                 model.pass_time()
-                self._trouble(model, self.world.fates.draw(SERVER))
+                self._trouble(model, self.world.fates.draw(PUBSUB_SERVER))
 
     def _trouble(self, model: Model, fault: str) -> None:
         held = [message for message in model.messages if message.stream]
@@ -120,7 +119,7 @@ class Wire(Line):
 
     async def ask(self, method: str, request: Any, answer: Any, **_: Any) -> Any:
         fates = self._post.world.fates
-        fault = fates.draw(REQUEST)
+        fault = fates.draw(PUBSUB_REQUEST)
         await self._process.step_outside(fates.latency())
         if self._post.away or fault == "lost":
             raise BrokerUnavailable("lost on the way")
@@ -170,3 +169,14 @@ class Call:
     def cancel(self) -> None:
         self._process.at_death.pop(self, None)
         self._model.end(self._stream)
+
+
+def letter(sent: Iterable[tuple[Stored, str]]) -> Any:
+    """A StreamingPullResponse."""
+    answer = raw("StreamingPullResponse")()
+    for message, ack_id in sent:
+        received = answer.received_messages.add(ack_id=ack_id)
+        received.message.message_id, received.message.data = message.id, message.data
+        received.message.attributes.update(message.attributes)
+        received.message.ordering_key = message.key if message.key != message.id else ""
+    return answer

@@ -37,14 +37,15 @@ LONGEST_SEED = 120.0
 
 
 class Simulator:
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, database: Database, broker: str | None = None) -> None:
+        """Without a broker the seed says which."""
+        self._database, self._broker = database, broker
         self._seeds = 0
 
     def run(
         self, seed: int, *, only: Container[int] | None = None, tracing: bool = False, coverage: Coverage | None = None
     ) -> Outcome:
-        world = World(seed, self._database, only=only, tracing=tracing, coverage=coverage)
+        world = World(seed, self._database, only=only, tracing=tracing, coverage=coverage, broker=self._broker)
         try:
             with processor_time(LONGEST_SEED):
                 return world.run()
@@ -109,7 +110,7 @@ def unlisted_tasks() -> Iterator[None]:
 
 
 @contextmanager
-def simulator(store: str = "sqlite") -> Iterator[Simulator]:
+def simulator(store: str = "sqlite", broker: str | None = None) -> Iterator[Simulator]:
     with (
         other_figures(),
         simulated_wires(),
@@ -118,7 +119,7 @@ def simulator(store: str = "sqlite") -> Iterator[Simulator]:
         database(store) as made,
         unlisted_tasks(),
     ):
-        yield Simulator(made)
+        yield Simulator(made, broker)
 
 
 @contextmanager

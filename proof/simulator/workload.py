@@ -31,6 +31,8 @@ _BOOK = text("INSERT INTO booking VALUES (:id, :name, :account)")
 _NOTE = text("INSERT INTO effect (consumer_group, event_id, account, version) VALUES (:group, :id, :account, :v)")
 ACCOUNTS = ("ada", "bob", "cy")
 TRANSACTIONS, FEW_TRANSACTIONS, MANY_TRANSACTIONS = 3, 2, 6
+TRANSACTIONS_ON_PUBSUB = 12
+"""So that each key has several events on their way when a stream breaks."""
 
 
 @event("sim.booking.made", topic="sim.booking.events", aggregate="account", key="account")
@@ -56,6 +58,7 @@ class Writer:
     def __init__(self, world: "World", random: Random) -> None:
         self._world, self._random = world, random
         few = FEW_TRANSACTIONS if world.tills else TRANSACTIONS
+        few = TRANSACTIONS_ON_PUBSUB if world.broker == "pubsub" else few
         self._transactions = few if world.coverage is None else MANY_TRANSACTIONS
         self._done = 0
         """Transactions that are over, one way or the other; the next life goes on from here."""

@@ -8,7 +8,7 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -39,7 +39,11 @@ from proof.simulator.time import LoopClock, VirtualLoop, pass_time
 from proof.simulator.visitors import Stranger, Visitor, also_handle, in_turns, tidy, without_thread
 from proof.simulator.workload import Writer, handlers
 
+if TYPE_CHECKING:
+    from proof.simulator.pubsub import PubSubPost
+
 LEAST_FAULTS = 50
+BROKERS = ("embedded", "rabbitmq", "pubsub")
 LEASE = 2.0
 ACK_DEADLINE = 2.4
 _BUSY = 16
@@ -94,12 +98,13 @@ class World:
         only: Container[int] | None = None,
         tracing: bool = False,
         coverage: Coverage | None = None,
+        broker: str | None = None,
     ) -> None:
         self.seed = seed
         self.random = Random(seed)
         self.busy = coverage is not None or seed % _BUSY == 0
         """Whether strangers come by, rows are spoilt, and people look at things."""
-        self.on_rabbitmq = coverage is None and seed % _BROKERS == _BROKERS - 1
+        self.broker = broker or ("rabbitmq" if coverage is None and seed % _BROKERS == _BROKERS - 1 else "embedded")
         likelier = DIRECTED[seed % len(DIRECTED)] if coverage is not None else None
         self.fates = Fates(Random(seed + 1), only=only, likelier=likelier)
         self.trace: list[str] | None = [] if tracing else None
@@ -188,7 +193,7 @@ class World:
         return outcome
 
     async def _run(self, outcome: Outcome) -> None:
-        self.post = RabbitPost(self) if self.on_rabbitmq else Post(self)
+        self.post = self._opened()
         await self.post.prepare(self._topology)
         slots = [asyncio.create_task(self._keep_up(name, index)) for index, name in enumerate(("north", "south"))]
         slots.append(asyncio.create_task(self._keep_writing()))
@@ -220,6 +225,13 @@ class World:
             outcome.violations += books.violations(
                 self._database.ask, self.post.taken, self.tills.tickets, self.tills.acknowledged
             )
+
+    def _opened(self) -> "Post | RabbitPost | PubSubPost":
+        if self.broker == "pubsub":
+            from proof.simulator.pubsub import PubSubPost  # needs Google's libraries
+
+            return PubSubPost(self)
+        return RabbitPost(self) if self.broker == "rabbitmq" else Post(self)
 
     async def _until_something_is_written(self) -> None:
         """Before, most faults would hit processes that have nothing to do."""
@@ -405,7 +417,7 @@ class World:
     async def _weather(self) -> None:
         while not self.fates.calm:
             await pass_time(0.2 + self.random.random() * 0.7)
-            fault = self.fates.draw(WORLD if isinstance(self.post, Post) else RABBIT_WORLD)
+            fault = self.fates.draw(RABBIT_WORLD if isinstance(self.post, RabbitPost) else WORLD)
             if fault:
                 self.tell("world", f"✗ {fault}")
             if fault == "broker away":

@@ -117,13 +117,13 @@ def test_whatever_is_left_out_of_the_crash_points_is_there(monkeypatch: pytest.M
 
 FIGURES = """
 import json
-from proof.simulator.__main__ import run_chunk
+from proof.simulator.__main__ import Scene, run_chunk
 from proof.simulator.runs import simulator
 
 def told(outcome):
     print(json.dumps([outcome.seed, outcome.faults, outcome.events, outcome.sent, outcome.seconds, outcome.drawn]))
 """
-TOGETHER = "for outcome in run_chunk('sqlite', range(26)): told(outcome)"
+TOGETHER = "for outcome in run_chunk(Scene(), range(26)): told(outcome)"
 ALONE = "with simulator() as one: told(one.run({seed}, tracing=True))"
 
 
@@ -332,7 +332,7 @@ def test_a_seed_whose_process_died_is_named(monkeypatch: pytest.MonkeyPatch, qui
 
     monkeypatch.setattr(World, "run", die_of_three)
     monkeypatch.setattr(command, "_LONGEST_CHUNK", 3.0)
-    (*others, died) = command._outcomes("sqlite", range(4), jobs=2)
+    (*others, died) = command._outcomes(command.Scene(), range(4), jobs=2)
     assert [outcome.seed for outcome in others] == [0, 1]
     assert died.seed == 3
     assert "process has died" in died.violations[0]

@@ -1,7 +1,7 @@
 """The model of Google's rules as a small gRPC server, in the thread in which the adapter has its connections."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
@@ -12,22 +12,12 @@ from google.protobuf.empty_pb2 import Empty
 from google.rpc import error_details_pb2, status_pb2
 
 from postroad.brokers.pubsub.line import connections_thread, raw
-from tests.support.pubsub_model import Model, Stored
+from proof.simulator.pubsub import letter
+from proof.simulator.pubsub_model import Model
 
 SUBSCRIPTION = "shop.order.events.readers"
 PATIENCE = 20.0
 PATH = f"projects/my-project/subscriptions/{SUBSCRIPTION}"
-
-
-def letter(sent: Iterable[tuple[Stored, str]]) -> Any:
-    """A StreamingPullResponse."""
-    answer = raw("StreamingPullResponse")()
-    for message, ack_id in sent:
-        received = answer.received_messages.add(ack_id=ack_id)
-        received.message.message_id, received.message.data = message.id, message.data
-        received.message.attributes.update(message.attributes)
-        received.message.ordering_key = message.key if message.key != message.id else ""
-    return answer
 
 
 class Server:

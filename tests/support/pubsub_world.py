@@ -20,10 +20,11 @@ from postroad.brokers.pubsub.line import Line, Rejection
 from postroad.brokers.pubsub.receiver import PubSubReceiver
 from postroad.errors import BrokerUnavailable
 from postroad.subscriber.lanes import Lanes
+from proof.simulator.pubsub import letter
+from proof.simulator.pubsub_model import Model, Stream
 from proof.simulator.rabbitmq import _SameThread
 from proof.simulator.time import LoopClock, VirtualLoop
-from tests.support.pubsub_model import Model, Stream
-from tests.support.pubsub_server import PATH, SUBSCRIPTION, letter
+from tests.support.pubsub_server import PATH, SUBSCRIPTION
 
 KEYS = "xyz"
 STEPS = 60

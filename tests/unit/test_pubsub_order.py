@@ -1,4 +1,4 @@
-"""The order of a key when streams break and deadlines pass, against Google's rules (tests/support/pubsub_model.py)."""
+"""The order of a key when streams break and deadlines pass, against Google's rules as the simulator models them."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,8 +7,8 @@ import pytest
 
 from postroad.brokers.base import Delivery, Flow, Receiver
 from postroad.brokers.pubsub.broker import PubSubBroker
+from proof.simulator.pubsub_model import Model
 from tests.support.pubsub import connected
-from tests.support.pubsub_model import Model
 from tests.support.pubsub_server import PATIENCE, SUBSCRIPTION, Server, serving
 from tests.support.pubsub_world import World
 
