@@ -18,6 +18,10 @@ _EVENTS = (
 )
 
 
+Row = tuple[int | None, int | None, int, bool]
+"""Of the read model: balance, moves, version, whether it is deleted."""
+
+
 class Stored(msgspec.Struct, frozen=True):
     id: str
     till: str
@@ -31,10 +35,7 @@ def violations(
     ask: Ask, taken: Sequence[Message], tickets: Sequence[Ticket], acknowledged: Sequence[tuple[UUID, list[UUID]]]
 ) -> list[str]:
     """Sentences; none if every promise was kept."""
-    events = [
-        Stored(str(id), till, version, type, msgspec.json.decode(bytes(payload)), cause)
-        for id, till, version, type, payload, cause in ask(_EVENTS)
-    ]
+    events = history(ask)
     status = {str(id): told for id, told in ask("SELECT command_id, status FROM postroad_command_box")}
     return [
         *_effects(ask, events, status),
@@ -44,6 +45,13 @@ def violations(
         *_gaps(events),
         *_outbox(events, taken),
         *_rows(ask, events),
+    ]
+
+
+def history(ask: Ask) -> list[Stored]:
+    return [
+        Stored(str(id), till, version, type, msgspec.json.decode(bytes(payload)), cause)
+        for id, till, version, type, payload, cause in ask(_EVENTS)
     ]
 
 
@@ -118,9 +126,9 @@ def _outbox(events: Sequence[Stored], taken: Sequence[Message]) -> Iterator[str]
         yield f"phantom: {unknown} was sent, but is no domain event"
 
 
-def _rows(ask: Ask, events: Sequence[Stored]) -> Iterator[str]:
-    """The read model against the history, folded here."""
-    expected: dict[str, tuple[int | None, int | None, int, bool]] = {}
+def rows_of(events: Sequence[Stored]) -> dict[str, Row]:
+    """The read model as the history makes it, folded here."""
+    expected: dict[str, Row] = {}
     for event in events:
         balance, moves, _, deleted = expected.get(event.till, (0, 0, 0, False))
         match event.type:
@@ -131,6 +139,11 @@ def _rows(ask: Ask, events: Sequence[Stored]) -> Iterator[str]:
             case "Sim.Till.Closed":
                 balance, moves, deleted = None, None, True
         expected[event.till] = (balance, moves, event.version, deleted)
+    return expected
+
+
+def _rows(ask: Ask, events: Sequence[Stored]) -> Iterator[str]:
+    expected = rows_of(events)
     rows = ask("SELECT till, balance, moves, version, deleted FROM till")
     found = {till: (balance, moves, version, bool(deleted)) for till, balance, moves, version, deleted in rows}
     for till in sorted(expected.keys() | found.keys()):

@@ -31,6 +31,8 @@ _WRITING = re.compile(
     "INSERT INTO (booking|moved|asked|.postroad_outbox_add)|SAVEPOINT|RELEASE|ROLLBACK"
     # A command is ten of them: at the risk of the others, none would ever come through.
     "|command_|event_|events_|projection"
+    # So is a repair.
+    "|clock_|check_|repair_|version_follow|audit_|outbox_find"
 )
 
 

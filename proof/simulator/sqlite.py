@@ -326,7 +326,7 @@ class SimulatedSQLite(driver.SQLite):
         return _Straight(self, "BEGIN IMMEDIATE") if self.straight else super().transaction()
 
     def reading(self) -> Any:
-        return _Straight(self, "BEGIN")
+        return _Straight(self, "BEGIN") if self.straight else super().reading()
 
     async def reach(self, process: Process) -> "Connection":
         await process.step_outside()

@@ -24,6 +24,7 @@ from postroad.outbox import Outbox
 from postroad.projections import DELETE, Projection, Rebuild
 from postroad.retry import Backoff
 from postroad.stores.base import Store
+from postroad.stores.tables import DEFAULT_OUTBOX
 from proof.simulator.process import Process
 from proof.simulator.visitors import without_thread
 from proof.simulator.workload import failing
@@ -60,6 +61,8 @@ _REQUESTS = 4
 _PATIENCE = 2.5
 _BACKOFF = Backoff(attempts=4, base=0.3)
 _PAGE = 3
+KEPT = 7 * 86_400.0
+"""Seconds for which the outbox keeps what was sent, where it will be compared with the events."""
 _TOPIC: dict[str, Any] = {"topic": "sim.till.events", "aggregate": "till", "key": "till"}
 
 
@@ -121,8 +124,9 @@ class Ticket(msgspec.Struct, frozen=True):
 class Tills:
     """What outlives the processes: the plan, who has come how far with it, and what the callers were told."""
 
-    def __init__(self, world: "World", registry: Registry) -> None:
-        self._world, self._plan = world, Random(f"{world.seed}/tills")
+    def __init__(self, world: "World", registry: Registry, *, close: bool) -> None:
+        """Without `close`, no till is ever closed: a command of which nothing came would be run again by a repair."""
+        self._world, self._plan, self._close = world, Random(f"{world.seed}/tills"), close
         self.tickets = [self._ticket(number) for number in range(_TICKETS)]
         self._at = {"north": 0, "south": 0}
         self._requests = {"north": 0, "south": 0}
@@ -137,7 +141,8 @@ class Tills:
     def _ticket(self, number: int) -> Ticket:
         plan = self._plan
         here, there = plan.sample(_IDS, 2)
-        command = Close(here) if plan.random() < 0.2 else Move(here, plan.randint(-3, 6), plan.choice(("", there)))
+        closing = plan.random() < 0.2 and self._close
+        command = Close(here) if closing else Move(here, plan.randint(-3, 6), plan.choice(("", there)))
         return Ticket(number, plan.choice(_KINDS), command, id_from_key("till", "ticket", f"{number}"))
 
     def _commands(self) -> Commands:
@@ -271,6 +276,9 @@ class Desk:
 
     def __init__(self, world: "World", tills: Tills, process: Process, store: Store, outbox: Outbox) -> None:
         self.store, self.clock, self.registry, self.upcasters = store, process.clock, world.registry, Upcasters()
+        self.outbox, self.outboxes, self.outbox_retention = outbox, (DEFAULT_OUTBOX,), KEPT
+        self.commands, self.projections = tills.commands, {"till": tills.projection}
+        self.groups, self.broker = world.registry.groups, world.post.line(process)
         self._tills, self.random = tills, Random(f"{world.seed}/{process.name}/desk")
         self.events = EventStore(store, outbox, self.upcasters)
         box = CommandBox(store, lease=world.lease, randomness=self.random)

@@ -32,9 +32,10 @@ from proof.simulator.coverage import Coverage
 from proof.simulator.database import Database
 from proof.simulator.faults import DIRECTED, RABBIT_WORLD, WORLD, Fates
 from proof.simulator.ledger import ATTEMPTS, violations
+from proof.simulator.mender import Mender
 from proof.simulator.process import Process, adopt, current
 from proof.simulator.rabbitmq import RabbitPost
-from proof.simulator.tills import Desk, Tills
+from proof.simulator.tills import KEPT, Desk, Tills
 from proof.simulator.time import LoopClock, VirtualLoop, pass_time
 from proof.simulator.visitors import Stranger, Visitor, also_handle, in_turns, tidy, without_thread
 from proof.simulator.workload import Writer, handlers
@@ -51,7 +52,10 @@ _BUSY = 16
 _BROKERS = 3
 """Of so many seeds, one runs on RabbitMQ, the others on the embedded broker."""
 _COMMANDS, _REBUILDS = 8, 3
-"""In one of so many seeds there are commands and a read model; in one of so many of those, it is rebuilt."""
+"""In one of so many seeds there are commands and a read model; in one of so many of those, it is rebuilt, and in
+another something is lost in the end, and repaired."""
+_MENDING = 15.0
+"""Seconds of faults in which it can be."""
 _TAKEN_OVER = "UPDATE postroad_inbox SET epoch = epoch + 1 WHERE status = 0 AND locked_by IS NOT NULL RETURNING epoch"
 _LONGEST_STORM = 600.0
 _LONG_LOOK = 30.0
@@ -120,8 +124,10 @@ class World:
         self.registry = handlers(self)
         self.lease = LEASE
         commanded = coverage is None and seed % _COMMANDS == 1
-        self.tills = Tills(self, self.registry) if commanded else None
         self._rebuilds = commanded and seed // _COMMANDS % _REBUILDS == 0
+        mends = commanded and seed // _COMMANDS % _REBUILDS == 1
+        self.tills = Tills(self, self.registry, close=not mends) if commanded else None
+        self.mender = Mender(self) if mends else None
         self._desks: dict[Process, Desk] = {}
         self._topology = TILLS if commanded else TOPOLOGY
         self.writer = Writer(self, Random(seed + 2))
@@ -204,15 +210,22 @@ class World:
         if self.busy:
             slots.append(asyncio.create_task(self._keep_visiting()))
             slots.append(asyncio.create_task(self.stranger.run()))
-        weather = asyncio.create_task(self._weather())
+        slots.append(asyncio.create_task(self._weather()))
         try:
             await self._storm()
             await self._calm(outcome)
+            if self.mender is not None and not outcome.violations:
+                while self._server.is_locked():
+                    await pass_time(_CALM_LOOK)
+                self.mender.plant(self._database.ask)
+                self.fates.calm = False
+                slots += [asyncio.create_task(self._keep_mending(self.mender)), asyncio.create_task(self._weather())]
+                await self.post.process.clock.sleep(_MENDING)
+                await self._calm(outcome)
         finally:
-            weather.cancel()
             for task in slots:
                 task.cancel()
-            await asyncio.wait([weather, *slots])
+            await asyncio.wait(slots)
             self.post.process.kill()
             await self.post.process.buried()
             self.post.clear()
@@ -225,6 +238,8 @@ class World:
             outcome.violations += books.violations(
                 self._database.ask, self.post.taken, self.tills.tickets, self.tills.acknowledged
             )
+        if self.mender is not None:
+            outcome.violations += self.mender.violations(self._database.ask)
 
     def _opened(self) -> "Post | RabbitPost | PubSubPost":
         if self.broker == "pubsub":
@@ -273,6 +288,8 @@ class World:
             return left
         if self._rebuilds and self.tills is not None and not self.tills.rebuilt:
             return "a table to rebuild"
+        if self.mender is not None and self.mender.planted and not self.mender.done:
+            return "a loss to mend"
         unsent = self._database.ask("SELECT count(*) FROM postroad_outbox WHERE state NOT IN ('SENT', 'SKIPPED')")[0][0]
         if unsent:
             return f"{unsent} unsent events"
@@ -319,6 +336,14 @@ class World:
         while True:
             process = self._born("builder")
             work = process.spawn(self.tills.rebuild(self._desk(process, store, Outbox(store, "sim"))))
+            if not await self._until_death(process, store, work):
+                return
+
+    async def _keep_mending(self, mender: Mender) -> None:
+        store = self._database.stores[4]
+        while True:
+            process = self._born("mender")
+            work = process.spawn(mender.run(process, self._desk(process, store, Outbox(store, "sim"))))
             if not await self._until_death(process, store, work):
                 return
 
@@ -400,7 +425,7 @@ class World:
         keeping.cancel()
 
     async def _housekeeping(self, process: Process, store: Store, scheduler: RetryScheduler) -> None:
-        pruner = Pruner(store, DEFAULT_OUTBOX, retention=4.0)
+        pruner = Pruner(store, DEFAULT_OUTBOX, retention=4.0 if self.mender is None else KEPT)
         while True:
             await process.clock.sleep(5)
             try:

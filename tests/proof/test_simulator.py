@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from uuid import NAMESPACE_OID, UUID, uuid5
 
 import pytest
 
@@ -17,6 +18,8 @@ from postroad.brokers.base import Confirmed, Outcome
 from postroad.brokers.rabbitmq.confirms import Confirms
 from postroad.commands import CommandBox, Executor
 from postroad.commands.box import Held
+from postroad.consistency.repair import _Repair
+from postroad.consistency.window import ranges
 from postroad.eventstore import EventStore
 from postroad.inbox import Inbox, inbox
 from postroad.inbox.transaction import handling
@@ -80,13 +83,16 @@ def test_on_postgresql_too_the_same_seed_is_the_same_story() -> None:
     assert first.stdout == second.stdout
 
 
-@pytest.mark.parametrize("seed", [7, 8, 25], ids=["embedded broker", "RabbitMQ", "commands and a rebuild"])
+@pytest.mark.parametrize(
+    "seed", [7, 8, 25, 9], ids=["embedded broker", "RabbitMQ", "commands and a rebuild", "commands and a repair"]
+)
 def test_the_same_seed_is_the_same_story_byte_for_byte(seed: int) -> None:
     first, second = (run("--seed", seed, "--trace") for _ in range(2))
     assert first.returncode == 0
     assert first.stdout.count("\n") > 300
     assert ("publish sim.booking.events" in first.stdout) == (seed == 8)
-    assert ("command_complete" in first.stdout) == (seed == 25)
+    assert ("command_complete" in first.stdout) == (seed in (25, 9))
+    assert ("repair_outbox_row" in first.stdout) == (seed == 9)
     assert ("projection_begin" in first.stdout) == (seed == 25)
     assert first.stdout == second.stdout
 
@@ -275,6 +281,43 @@ def test_a_bug_planted_in_commands_or_read_models_is_found(
 ) -> None:
     monkeypatch.setattr(owner, name, bug)
     assert first_violation(one, expected, range(1, 800, 8)) is not None
+
+
+async def repair_nothing(self: Any) -> None:
+    return None
+
+
+add_row_as_it_is = _Repair._add_row
+
+
+async def add_under_another_id(self: Any, connection: Any, outbox: Any, row: Any) -> None:
+    values = row._asdict() | {"event_id": self.store.id_in(uuid5(NAMESPACE_OID, str(row.event_id)))}
+    await add_row_as_it_is(self, connection, outbox, SimpleNamespace(**values))
+
+
+async def run_again_what_left_another_event(self: Any) -> None:
+    for piece in ranges(await self.look.commands_span()):
+        async for rows in self.look.orphaned(piece):
+            for row in rows:
+                await self._act("orphaned_command", "repair.command", str(row.id), "", command_id=UUID(str(row.id)))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.spec("G9")
+@pytest.mark.parametrize(
+    ("name", "bug", "expected"),
+    [
+        ("missing_outbox", repair_nothing, "lost"),
+        ("_add_row", add_under_another_id, "phantom"),
+        ("orphaned_commands", run_again_what_left_another_event, "doubled"),
+    ],
+    ids=["nothing", "another id", "what took effect runs again"],
+)
+def test_a_bug_planted_in_the_repair_is_found(
+    monkeypatch: pytest.MonkeyPatch, one: Simulator, name: str, bug: Any, expected: str
+) -> None:
+    monkeypatch.setattr(_Repair, name, bug)
+    assert first_violation(one, expected, range(9, 480, 24)) is not None
 
 
 @pytest.mark.filterwarnings("ignore")
