@@ -59,6 +59,15 @@ class Outsider:
         request = raw("DeleteSubscriptionRequest")(subscription=self.address.subscription(subscription))
         await self._ask("Subscriber/DeleteSubscription", request, Empty, about="subscription")
 
+    async def delete_schema(self, name: str) -> None:
+        request = raw("DeleteSchemaRequest")(name=self.address.schema(name))
+        await self._ask("SchemaService/DeleteSchema", request, Empty, about="name")
+
+    async def detach_schema(self, topic: str) -> None:
+        request = raw("UpdateTopicRequest")(topic=raw("Topic")(name=self.address.topic(topic)))
+        request.update_mask.paths.append("schema_settings")
+        await self._ask("Publisher/UpdateTopic", request, raw("Topic"), about="topic.name")
+
     async def pull(self, subscription: str) -> list[Any]:
         path = self.address.subscription(subscription)
         request = raw("PullRequest")(subscription=path, max_messages=1_000, return_immediately=True)

@@ -227,6 +227,24 @@ class Watched(Protocol):
         """Messages per second by the broker's own count: publish, deliver, ack, redeliver; what it knows of them."""
 
 
+@dataclass(frozen=True, slots=True)
+class Concern:
+    """What no plan would change, and somebody should know of."""
+
+    about: str
+    """bindings, or confirms"""
+    cause: str
+    cure: str
+    command: str = ""
+
+
+@runtime_checkable
+class Examined(Protocol):
+    """A broker that can say how it stands beyond what a plan shows: the doctor asks."""
+
+    async def concerns(self, topology: Topology) -> Sequence[Concern]: ...
+
+
 @runtime_checkable
 class Estimated(Protocol):
     """A broker whose count is dear, or left to a monitoring: not to the end, or late, so nothing is decided by it."""

@@ -109,7 +109,7 @@ async def test_a_mistake_of_the_checks_own_stops_no_other(clinic: Clinic, monkey
     monkeypatch.setattr(clinic.road.broker, "subscriptions", broken)
     problems = await clinic.problems()
     assert {name for name, level in problems.items() if level is Level.UNMADE} == {
-        "bindings", "readers", "retention", "subscriptions", "dead letters",
+        "readers", "retention", "subscriptions", "dead letters",
     }  # fmt: skip
     assert set(problems.values()) == {Level.UNMADE}
 

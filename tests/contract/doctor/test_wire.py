@@ -5,13 +5,15 @@ from dataclasses import replace
 import pytest
 
 from postroad import Backoff, SubscriberOptions
-from postroad.brokers.base import Topology
+from postroad.brokers.base import Schema, Topology
 from postroad.operations.doctor import Level
 from postroad.operations.doctor.wire import retry_window
 from postroad.retry import CONSUMER, EXPONENTIAL, TABLE
 from tests.contract.doctor.conftest import Open
 from tests.support import pubsub
 from tests.support.clinic import GROUP, SUBSCRIPTION, TOPIC, Clinic
+from tests.support.consuming import placed
+from tests.support.outbox import emptied
 from tests.support.rabbitmq import outsider
 
 DAY = 86_400.0
@@ -84,10 +86,45 @@ async def test_a_queue_with_other_arguments_is_a_fault_that_names_them(
 async def test_a_queue_that_was_taken_off_its_exchange_is_a_fault(rabbit_clinic: Clinic) -> None:
     with outsider(rabbit_clinic.road.broker_url) as channel:
         channel.queue_unbind(SUBSCRIPTION, TOPIC, "#")
-    problems = await rabbit_clinic.problems()
-    assert problems == {"bindings": Level.FAULT, "readers": Level.WARNING}
+    assert await rabbit_clinic.problems() == {"topology": Level.FAULT, "readers": Level.WARNING}
+    (finding,) = await rabbit_clinic.found("topology")
+    assert "binding # missing" in finding.cause
     await rabbit_clinic.road.broker.apply(rabbit_clinic.road.topology)
     assert await rabbit_clinic.problems() == {}
+
+
+@pytest.mark.parametrize("queue", [SUBSCRIPTION, f"{TOPIC}.dlq"])
+async def test_a_binding_that_nobody_asks_for_is_a_warning(rabbit_clinic: Clinic, queue: str) -> None:
+    with outsider(rabbit_clinic.road.broker_url) as channel:
+        channel.queue_bind(queue, TOPIC, "parcel.*")
+    finding = await rabbit_clinic.only("bindings")
+    assert finding.level is Level.WARNING
+    assert queue in finding.cause
+    assert "parcel.*" in finding.cause
+
+
+async def test_bindings_that_nobody_can_look_at_are_told_as_not_looked_at(rabbit_clinic: Clinic) -> None:
+    url = rabbit_clinic.road.broker_url.partition("?")[0] + "?management=http://127.0.0.1:9"
+    rabbit_clinic.road.broker_url = url
+    await rabbit_clinic.road.aclose()
+    findings = {one.check: one for one in await rabbit_clinic.all_findings()}
+    assert findings["topology"].level is Level.OK
+    assert findings["bindings"].level is Level.UNMADE
+    assert "Enable the plugin rabbitmq_management" in findings["bindings"].cause
+
+
+async def test_a_program_that_publishes_to_rabbitmq_without_confirms_is_a_warning(rabbit_clinic: Clinic) -> None:
+    road = rabbit_clinic.road
+    await road.broker.send([placed(topic=TOPIC, type="parcel.sent")])
+    with outsider(road.broker_url) as channel:
+        channel.confirm_delivery()
+        channel.basic_publish(TOPIC, "parcel.sent", b"{}")
+        careless = channel.connection.channel()
+        careless.basic_publish(TOPIC, "parcel.sent", b"{}")
+        while not (found := await rabbit_clinic.found("confirms")):  # its counts are a few seconds old
+            await road.clock.sleep(0.1)
+        assert [one.level for one in found] == [Level.WARNING]
+        assert f"({careless.channel_number}) without asking for confirms" in found[0].cause
 
 
 async def test_a_topic_that_nobody_reads_is_a_warning(clinic: Clinic, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,6 +167,53 @@ async def test_a_subscription_of_pubsub_without_order_is_a_fault_that_says_so(pu
     finding = await pubsub_clinic.only("topology")
     assert finding.level is Level.FAULT
     assert "message ordering: off → on" in finding.cause
+
+
+SCHEMA = Schema(
+    TOPIC, "parcels.v1", "avro", '{"type": "record", "name": "P", "fields": [{"name": "parcel_id", "type": "string"}]}'
+)
+
+
+async def test_a_schema_of_pubsub_that_is_missing_or_not_attached_is_a_fault(
+    store_url: str, pubsub_url: str, open_road: Open
+) -> None:
+    road = open_road(store_url, pubsub.fresh_project(pubsub_url), schemas=[SCHEMA])
+    await emptied(road.store)
+    clinic = await (await Clinic(road).prepare()).staff()
+    assert await clinic.problems() == {}
+    async with pubsub.outsider(road.broker_url) as visitor:
+        await visitor.delete_schema(SCHEMA.name)
+        assert await clinic.problems() == {"topology": Level.FAULT}
+        missing, attached = await clinic.found("topology")
+        assert missing.cause == "The schema parcels.v1 is missing."
+        assert "schema: _deleted-schema_ → parcels.v1" in attached.cause
+        await road.broker.apply(road.topology)
+        assert await clinic.problems() == {}
+        await visitor.detach_schema(TOPIC)
+    finding = await clinic.only("topology")
+    assert finding.level is Level.FAULT
+    assert "schema: none → parcels.v1" in finding.cause
+
+
+async def test_a_schema_with_another_definition_hides_nothing_else(
+    store_url: str, pubsub_url: str, open_road: Open
+) -> None:
+    other = replace(SCHEMA, definition=SCHEMA.definition.replace("parcel_id", "id"))
+    road = open_road(store_url, pubsub.fresh_project(pubsub_url), schemas=[SCHEMA])
+    await road.broker.apply(Topology((TOPIC,), (), (other,)))
+    causes = [one.cause for one in await Clinic(road).found("topology")]
+    assert causes[0] == f"The subscription {SUBSCRIPTION} is missing."
+    assert "'parcels.v1' exists with another definition" in causes[1]
+    assert len(causes) == 2
+
+
+async def test_a_schema_that_the_broker_cannot_have_is_a_fault_that_says_so(store_url: str, open_road: Open) -> None:
+    clinic = Clinic(open_road(store_url, schemas=[SCHEMA]))
+    await clinic.road.broker.apply(replace(clinic.road.topology, schemas=()))
+    assert await clinic.found("broker") == []
+    (finding,) = await clinic.found("topology")
+    assert finding.level is Level.FAULT
+    assert "The embedded broker has no schemas" in finding.cause
 
 
 async def test_dead_letters_that_pubsub_could_not_keep_are_a_fault(pubsub_clinic: Clinic) -> None:

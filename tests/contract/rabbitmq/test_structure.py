@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from postroad.brokers.base import Flow, Subscription, Topology
+from postroad.brokers.base import Change, Flow, Subscription, Topology
 from postroad.brokers.rabbitmq.broker import RabbitBroker
 from postroad.errors import BrokerUnavailable, ConfigurationError, UnsupportedByBroker
 from postroad.testing.post import Post
-from tests.support.rabbitmq import api, connected
+from tests.support.rabbitmq import api, connected, fresh_vhost, outsider
 
 ORDERS = "shop.order.events"
 MARKETPLACE = f"""
@@ -114,9 +114,25 @@ async def test_a_missing_queue_of_dead_letters_is_planned_and_put_back(post: Pos
     assert list(await post.broker.plan(post.topology)) == []
 
 
-async def test_a_missing_binding_is_put_back(post: Post, channel: Any) -> None:
+@pytest.mark.spec("R4")
+async def test_a_missing_binding_is_planned_and_put_back(post: Post, channel: Any) -> None:
     channel.queue_unbind(post.subscription.name, post.topic, "#")
-    await post.broker.apply(post.topology)
+    lost = Change("update", "subscription", post.subscription.name, "binding # missing")
+    assert list(await post.broker.plan(post.topology)) == [lost]
+    assert list(await post.broker.apply(post.topology)) == [lost]
+    assert list(await post.broker.plan(post.topology)) == []
+    await post.send_texts("k", "a")
+    assert await post.has_depth(1)
+
+
+async def test_a_missing_binding_is_put_back_also_where_nobody_can_tell_that_it_is_missing(
+    post: Post, channel: Any, rabbitmq_url: str
+) -> None:
+    without = connected(rabbitmq_url.partition("?")[0] + "?management=http://127.0.0.1:9")
+    channel.queue_unbind(post.subscription.name, post.topic, "#")
+    assert list(await without.plan(post.topology)) == []
+    await without.apply(post.topology)
+    await without.aclose()
     await post.send_texts("k", "a")
     assert await post.has_depth(1)
 
@@ -229,6 +245,48 @@ async def test_the_marketplaces_frozen_topology_is_declared_as_it_stands(
     await with_another_delay.aclose()
     for queue in found.values():
         api(rabbitmq_url, f"/api/queues/{{vhost}}/{queue['name']}", "DELETE")
+
+
+@pytest.mark.spec("R4")
+@pytest.mark.parametrize(
+    ("queue", "key", "lost"),
+    [
+        (
+            "inventory.update.queue",
+            "order.created",
+            Change("update", "subscription", f"{ORDERS}.inventory", "binding order.created missing"),
+        ),
+        (
+            "order.dlq.queue",
+            "order.dlq",
+            Change("update", "topic", ORDERS, "binding order.dlq missing at its queue order.dlq.queue"),
+        ),
+        (
+            "order.timeout.delay.queue",
+            "order.timeout.delay",
+            Change(
+                "update", "topic", ORDERS, "binding order.timeout.delay missing at its queue order.timeout.delay.queue"
+            ),
+        ),
+    ],
+    ids=["subscription", "dead letters", "delay"],
+)
+async def test_a_queue_under_another_key_is_planned_by_the_key_that_is_missing_and_the_other_is_a_concern(
+    rabbitmq_url: str, tmp_path: Path, queue: str, key: str, lost: Change
+) -> None:
+    with fresh_vhost(rabbitmq_url) as url, outsider(url) as visitor:
+        broker = marketplace(url, tmp_path)
+        await broker.apply(MARKET_TOPOLOGY)
+        assert list(await broker.plan(MARKET_TOPOLOGY)) == []
+        assert list(await broker.concerns(MARKET_TOPOLOGY)) == []
+        visitor.queue_unbind(queue, "order.events.exchange", key)
+        visitor.queue_bind(queue, "order.events.exchange", "#")
+        assert list(await broker.apply(MARKET_TOPOLOGY)) == [lost]
+        assert list(await broker.plan(MARKET_TOPOLOGY)) == []
+        (stray,) = await broker.concerns(MARKET_TOPOLOGY)
+        assert stray.about == "bindings"
+        assert f"The queue {queue} takes from the exchange order.events.exchange what has the key #" in stray.cause
+        await broker.aclose()
 
 
 @pytest.mark.spec("R4")

@@ -2,14 +2,15 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import NAMESPACE_OID, uuid5
 
 from postroad.brokers._thread import LoopThread
 from postroad.brokers.base import (
     Change,
+    Concern,
     DeadLetter,
     Depth,
     Features,
@@ -28,10 +29,10 @@ from postroad.brokers.rabbitmq.layout import routing_key
 from postroad.brokers.rabbitmq.layout_file import read_layout
 from postroad.brokers.rabbitmq.letter import MAX_MESSAGE_BYTES, Letter, is_short, properties, write
 from postroad.brokers.rabbitmq.line import Line
-from postroad.brokers.rabbitmq.management import Management
+from postroad.brokers.rabbitmq.management import Management, unconfirmed
 from postroad.brokers.rabbitmq.publisher import QUEUES, Addressed, Publisher
 from postroad.brokers.rabbitmq.receiver import RabbitDelivery, RabbitReceiver, Terms
-from postroad.brokers.rabbitmq.structure import Count, Structure
+from postroad.brokers.rabbitmq.structure import Bindings, Count, Structure
 from postroad.clock import Clock
 from postroad.errors import BrokerError, BrokerUnavailable, ConfigurationError, PostroadError, UnsupportedByBroker
 from postroad.message import Message
@@ -201,10 +202,19 @@ class RabbitBroker:
     # -- looking after it --------------------------------------------------------------------------------
 
     async def plan(self, topology: Topology) -> Sequence[Change]:
-        return await self._thread.run(self._structure.plan, topology)
+        return await self._thread.run(self._structure.plan, topology, await self._bound_if_told())
 
     async def apply(self, topology: Topology) -> Sequence[Change]:
-        return await self._thread.run(self._structure.apply, topology)
+        return await self._thread.run(self._structure.apply, topology, await self._bound_if_told())
+
+    async def concerns(self, topology: Topology) -> Sequence[Concern]:
+        bound = _bound(await asyncio.to_thread(self._management.bindings))
+        channels = await asyncio.to_thread(self._management.channels)
+        return [*self._structure.strays(topology, bound), *unconfirmed(channels, self._address.user)]
+
+    async def _bound_if_told(self) -> Bindings | None:
+        bindings = await self._told(self._management.bindings)
+        return None if bindings is None else _bound(bindings)
 
     async def subscriptions(self) -> Sequence[Subscription]:
         """Those whose queue is bound to their topic's exchange, by name or by the layout."""
@@ -297,3 +307,11 @@ class RabbitBroker:
     async def _hang_up(self) -> None:
         await self._consuming.aclose()
         await self._publishing.aclose()
+
+
+def _bound(bindings: Iterable[Mapping[str, Any]]) -> Bindings:
+    found: dict[str, set[tuple[str, str]]] = {}
+    for one in bindings:
+        if one["destination_type"] == "queue":
+            found.setdefault(one["destination"], set()).add((one["source"], one["routing_key"]))
+    return found

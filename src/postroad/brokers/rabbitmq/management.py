@@ -5,13 +5,16 @@ import json
 import re
 import urllib.error
 import urllib.request
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
+from postroad.brokers.base import Concern
 from postroad.brokers.rabbitmq.address import Address
 from postroad.errors import BrokerError, BrokerUnavailable
 
-_PATIENCE: Final = 5.0
+_PATIENCE: Final = 3.0
+"""Less than the doctor has for a check: a port behind which nobody answers must not take all of it."""
 _NOT_FOUND: Final = 404
 
 
@@ -27,6 +30,11 @@ class Management:
 
     def bindings(self) -> list[dict[str, Any]]:
         found = self._get(f"/api/bindings/{self._vhost}")
+        return found if isinstance(found, list) else []
+
+    def channels(self) -> list[dict[str, Any]]:
+        columns = "name,user,confirm,transactional,message_stats.publish,message_stats.confirm"
+        found = self._get(f"/api/vhosts/{self._vhost}/channels?{urlencode({'columns': columns})}")
         return found if isinstance(found, list) else []
 
     def delay_queues(self, *names: str) -> list[str]:
@@ -62,3 +70,22 @@ class Management:
                 f"RabbitMQ's management API at {url} cannot be reached ({reason}). Enable the plugin "
                 "rabbitmq_management, or say in the broker URL where it is: ?management=http://host:15672"
             ) from None
+
+
+def unconfirmed(channels: Iterable[Mapping[str, Any]], user: str) -> list[Concern]:
+    """Those of our user that publish without asking for confirms. Postroad always asks; another program may not."""
+    found = []
+    for one in channels:
+        counts = one.get("message_stats", {})
+        # Of a young channel the mode is told late, its counts are not.
+        asks = one.get("confirm") or one.get("transactional") or counts.get("confirm")
+        if one.get("user") == user and counts.get("publish") and not asks:
+            found.append(
+                Concern(
+                    "confirms",
+                    f"A program publishes as {user} through the channel {one['name']} without asking for confirms: "
+                    "what RabbitMQ loses of that, nobody is told.",
+                    "Let it write its events through Postroad, or switch on publisher confirms there.",
+                )
+            )
+    return found

@@ -2,11 +2,11 @@
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from postroad.brokers.base import Change, Subscription, Topology
+from postroad.brokers.base import Change, Concern, Subscription, Topology
 from postroad.brokers.rabbitmq.channel import ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED, Channel, Rejection
 from postroad.brokers.rabbitmq.layout import Layout, delay_queue, routing_key
 from postroad.brokers.rabbitmq.line import Line
@@ -33,6 +33,10 @@ class Queue:
     """Exchange and routing key."""
 
 
+Bindings = Mapping[str, Collection[tuple[str, str]]]
+"""By queue: the exchanges that lead to it, with their routing keys."""
+
+
 @dataclass(frozen=True, slots=True)
 class Count:
     ready: int
@@ -50,33 +54,54 @@ class Structure:
         self._delay_queues: set[str] = set()
         """Those that were created from here."""
 
-    async def plan(self, wanted: Topology) -> list[Change]:
+    async def plan(self, wanted: Topology, bound: Bindings | None) -> list[Change]:
+        """`bound` is None where nobody can tell what is bound: to look, AMQP has no words."""
         if wanted.schemas:
             raise UnsupportedByBroker("RabbitMQ", "schemas", "Leave them out, or use Pub/Sub.")
         changes = []
         for topic in _topics(wanted):
             _check_length(f"The exchange of topic {topic!r}", self._layout.exchange(topic))
             exchange_there = await self._exists(Exchange(self._layout.exchange(topic)))
-            missing = [queue.name for queue in self._queues_of(topic) if not await self._exists(queue)]
+            queues = self._queues_of(topic)
+            missing = [queue.name for queue in queues if not await self._exists(queue)]
+            lacks = [f"its queue {', '.join(missing)} is missing"] if missing else []
+            for queue in queues:
+                if queue.name not in missing:
+                    lacks += [f"{told} at its queue {queue.name}" for told in _unbound(queue, bound)]
             if not exchange_there:
                 changes.append(Change("create", "topic", topic))
-            elif missing:
-                changes.append(Change("update", "topic", topic, f"its queue {', '.join(missing)} is missing"))
+            elif lacks:
+                changes.append(Change("update", "topic", topic, "; ".join(lacks)))
         for subscription in wanted.subscriptions:
             self._check(subscription)
-            if not await self._exists(self._queue(subscription)):
+            queue = self._queue(subscription)
+            if not await self._exists(queue):
                 changes.append(Change("create", "subscription", subscription.name, f"of topic {subscription.topic}"))
+            elif unbound := _unbound(queue, bound):
+                changes.append(Change("update", "subscription", subscription.name, "; ".join(unbound)))
         return changes
 
-    async def apply(self, wanted: Topology) -> list[Change]:
-        changes = await self.plan(wanted)
+    async def apply(self, wanted: Topology, bound: Bindings | None) -> list[Change]:
+        changes = await self.plan(wanted, bound)
         for topic in _topics(wanted):
             await self._ensure(Exchange(self._layout.exchange(topic)))
-            for queue in self._queues_of(topic):
-                await self._ensure(queue)
-        for subscription in wanted.subscriptions:
-            await self._ensure(self._queue(subscription))
+        for queue in self._queues(wanted):
+            await self._ensure(queue)
         return changes
+
+    def strays(self, wanted: Topology, bound: Bindings) -> list[Concern]:
+        """Bindings of our queues that nobody asks for. They stay: somebody else may rely on them."""
+        return [
+            Concern(
+                "bindings",
+                f"The queue {queue.name} takes from the exchange {exchange} what has the key {key}, and nobody here "
+                "asks for it.",
+                "Take the binding away, unless another program put it there for a reason.",
+            )
+            for queue in self._queues(wanted)
+            for exchange, key in sorted({*bound.get(queue.name, ())} - {*queue.bindings})
+            if exchange  # the nameless one leads to every queue
+        ]
 
     async def has_topic(self, topic: str) -> bool:
         exchange = Exchange(self._layout.exchange(topic))
@@ -147,6 +172,10 @@ class Structure:
             raise UnsupportedByBroker("RabbitMQ", "limit of attempts", "The inbox counts them: use its back-off.")
         _check_length(f"Subscription {subscription.name!r}", self._layout.queue(subscription.name))
 
+    def _queues(self, wanted: Topology) -> list[Queue]:
+        queues = [queue for topic in _topics(wanted) for queue in self._queues_of(topic)]
+        return [*queues, *(self._queue(subscription) for subscription in wanted.subscriptions)]
+
     def _queues_of(self, topic: str) -> list[Queue]:
         """Those that belong to no subscription: of the dead letters, and of event types that always wait."""
         exchange, key = self._layout.dead_letter_route(topic)
@@ -205,6 +234,14 @@ class Structure:
         async with self._line.briefly() as channel:
             for exchange, key in queue.bindings:
                 await channel.ask(channel.raw.queue_bind, queue=queue.name, exchange=exchange, routing_key=key)
+
+
+def _unbound(queue: Queue, bound: Bindings | None) -> list[str]:
+    if bound is None:
+        return []
+    return [
+        f"binding {key} missing" for exchange, key in queue.bindings if (exchange, key) not in bound.get(queue.name, ())
+    ]
 
 
 def _check_length(what: str, name: str) -> None:

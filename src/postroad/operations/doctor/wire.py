@@ -4,8 +4,8 @@ import math
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Final
 
-from postroad.brokers.base import Change, Topology
-from postroad.errors import ConfigurationError, PostroadError
+from postroad.brokers.base import Change, Concern, Examined, Topology
+from postroad.errors import ConfigurationError, PostroadError, UnsupportedByBroker
 from postroad.operations.doctor.files import broker_file
 from postroad.operations.doctor.finding import Level, Problem
 from postroad.retry import Backoff
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 _CREATED: Final = "Relays and workers create and correct it when they start."
 _DAY: Final = 86_400.0
+_REFUSED: Final = (ConfigurationError, UnsupportedByBroker)
+"""Said of what is asked for, by a broker that answers."""
 
 
 async def answers(road: "Postroad") -> AsyncIterator[Problem]:
@@ -26,32 +28,53 @@ async def answers(road: "Postroad") -> AsyncIterator[Problem]:
         return
     try:
         await road.broker.plan(road.topology)
-    except ConfigurationError:
+    except _REFUSED:
         pass  # it does answer; what is wrong there, the next check tells
     except PostroadError as error:
         yield Problem(Level.FAULT, str(error), f"Make it answer at {road.broker.address}, then look again.")
 
 
 async def topology(road: "Postroad") -> AsyncIterator[Problem]:
-    """What a start would create or change. Asked piece by piece: one that is wrong must not hide the others."""
+    """What a start would create or change. If it is refused, piece by piece: one that is wrong must not hide the
+    others."""
+    try:
+        changes = await road.broker.plan(road.topology)
+    except _REFUSED:
+        async for problem in _piece_by_piece(road):
+            yield problem
+        return
+    for change in changes:
+        yield _planned(change)
+
+
+async def _piece_by_piece(road: "Postroad") -> AsyncIterator[Problem]:
     told: set[Change] = set()
     for piece in _pieces(road.topology):
         try:
             for change in await road.broker.plan(piece):
                 if change not in told:
                     told.add(change)
-                    yield Problem(Level.FAULT, _cause(change), _CREATED, "postroad run")
-        except ConfigurationError as error:
+                    yield _planned(change)
+        except _REFUSED as error:
             yield Problem(Level.FAULT, str(error), "Relays and workers refuse to start until it is corrected.")
 
 
 async def bindings(road: "Postroad") -> AsyncIterator[Problem]:
-    """A subscription that was taken off its topic gets nothing, although it is there."""
-    there = {subscription.name: subscription.topic for subscription in await road.broker.subscriptions()}
-    for wanted in road.topology.subscriptions:
-        if there.get(wanted.name) != wanted.topic and not await _is_missing(road, wanted.name):
-            cause = f"{wanted.name} is there, but gets nothing from {wanted.topic}: it is not bound to it."
-            yield Problem(Level.FAULT, cause, _CREATED, "postroad run")
+    """Nothing leads to our queues that nobody asks for. What is missing there, the topology tells."""
+    for concern in await _concerns(road, "bindings"):
+        yield Problem(Level.WARNING, concern.cause, concern.cure, concern.command)
+
+
+async def confirms(road: "Postroad") -> AsyncIterator[Problem]:
+    """What counts as sent is kept by more than the word of one server, and was asked for at all."""
+    for concern in await _concerns(road, "confirms"):
+        yield Problem(Level.WARNING, concern.cause, concern.cure, concern.command)
+
+
+async def _concerns(road: "Postroad", about: str) -> list[Concern]:
+    broker = road.broker
+    found = await broker.concerns(road.topology) if isinstance(broker, Examined) else ()
+    return [concern for concern in found if concern.about == about]
 
 
 async def readers(road: "Postroad") -> AsyncIterator[Problem]:
@@ -107,18 +130,15 @@ def _pieces(wanted: Topology) -> Iterator[Topology]:
         yield Topology((topic,), ())
     for subscription in wanted.subscriptions:
         yield Topology((), (subscription,))
+    for schema in wanted.schemas:
+        yield Topology((), (), (schema,))
+
+
+def _planned(change: Change) -> Problem:
+    return Problem(Level.FAULT, _cause(change), _CREATED, "postroad run")
 
 
 def _cause(change: Change) -> str:
     if change.action == "create":
         return f"The {change.kind} {change.name} is missing."
     return f"The {change.kind} {change.name} is not as it should be ({change.detail})."
-
-
-async def _is_missing(road: "Postroad", name: str) -> bool:
-    """Whether there is nothing that could be bound; the topology's check has told so."""
-    pieces = [one for one in road.topology.subscriptions if one.name == name]
-    try:
-        return bool(await road.broker.plan(Topology((), tuple(pieces))))
-    except ConfigurationError:
-        return True
