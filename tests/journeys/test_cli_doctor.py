@@ -48,6 +48,33 @@ def test_a_service_on_postgresql_and_rabbitmq_is_examined(
         assert report["findings"][0] == {**told, "cause": "", "cure": "", "command": ""}
 
 
+@pytest.mark.spec("F14")
+@pytest.mark.parametrize(
+    ("url", "key"),
+    [
+        ("amqp://guest:guest@127.0.0.1:9/?confirms=false", "confirms"),
+        ("kafka://127.0.0.1:9/?acks=1", "acks"),
+        ("pubsub://some-project?exactly_once=no", "exactly_once"),
+    ],
+)
+def test_a_broker_url_that_asks_for_less_than_confirms_is_a_fault_that_names_the_key(
+    tmp_path: Path, url: str, key: str
+) -> None:
+    shell = Shell(tmp_path, BROKER_URL=url)
+    assert f"The broker URL has an unknown option '{key}'." in shell("doctor shop:road", expect=1)
+    assert f"'{key}'" in shell("doctor shop:road --json", expect=1)
+
+
+@pytest.mark.spec("F14", "R3")
+def test_settings_that_switch_confirms_off_are_a_fault_that_names_the_key(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    off = {"rabbitmq": {"publisher_confirm_type": "none"}}
+    (tmp_path / "careless.py").write_text(f"import postroad\nroad = postroad.Postroad.from_settings({off!r})\n")
+    told = shell("doctor careless:road", expect=1)
+    assert "rabbitmq.publisher_confirm_type" in told
+    assert "an event is sent when the broker has confirmed it" in told
+
+
 def test_without_an_application_it_is_not_understood(tmp_path: Path) -> None:
     assert "Which application?" in Shell(tmp_path)("doctor", expect=2)
 

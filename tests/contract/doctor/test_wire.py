@@ -1,6 +1,7 @@
 """Planted: missing, different and unbound subscriptions, missing dead letters, topics nobody reads, short memories."""
 
 from dataclasses import replace
+from uuid import uuid4
 
 import pytest
 
@@ -167,6 +168,20 @@ async def test_a_subscription_of_pubsub_without_order_is_a_fault_that_says_so(pu
     finding = await pubsub_clinic.only("topology")
     assert finding.level is Level.FAULT
     assert "message ordering: off → on" in finding.cause
+
+
+async def test_topics_of_kafka_on_one_server_are_a_warning_with_the_cure(
+    store_url: str, kafka_url: str, open_road: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = f"post.{uuid4().hex[:12]}.events"
+    monkeypatch.setattr("postroad.app.known_topics", lambda: {topic})
+    clinic = Clinic(open_road(store_url, kafka_url))
+    await clinic.road.broker.apply(Topology((topic,)))
+    (finding,) = await clinic.found("confirms")
+    assert finding.level is Level.WARNING
+    assert topic in finding.cause
+    assert "each partition is on one server alone" in finding.cause
+    assert "three servers" in finding.cure
 
 
 SCHEMA = Schema(

@@ -75,6 +75,36 @@ async def test_a_limit_of_deliveries_on_the_broker_is_refused(broker: KafkaBroke
         await broker.plan(Post(broker, max_attempts=5).topology)
 
 
+# --- what a confirm is worth
+
+
+async def test_topics_on_one_server_alone_are_a_concern(post: Post) -> None:
+    assert isinstance(post.broker, KafkaBroker)
+    (concern,) = await post.broker.concerns(post.topology)
+    assert concern.about == "confirms"
+    assert concern.cause.startswith(f"{post.topic}, {post.topic}.dlq: each partition is on one server alone")
+    assert "three replicas" in concern.cure
+    assert list(await post.broker.concerns(Topology(("no.such.events",)))) == []
+
+
+async def test_a_topic_whose_leaders_word_is_enough_is_a_concern(
+    broker: KafkaBroker, kafka_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The number of replicas is made up: here is one server. Their settings are Kafka's."""
+
+    async def three(topic: str) -> int:
+        return 3
+
+    monkeypatch.setattr(broker._client, "copies", three)
+    hasty, careful = Post(broker).topic, Post(broker).topic
+    create_topic(kafka_url, hasty)
+    create_topic(kafka_url, careful, min_insync_replicas="2")
+    (concern,) = await broker.concerns(Topology((careful, hasty)))
+    assert concern.cause.startswith(f"{hasty}: min.insync.replicas is 1")
+    assert concern.command.endswith(f"--entity-name {hasty} --add-config min.insync.replicas=2")
+    assert list(await broker.concerns(Topology((careful,)))) == []
+
+
 async def test_a_new_group_begins_with_what_was_there_before_it(post: Post) -> None:
     await post.send_texts("k", "ab")
     late = Subscription(f"{post.topic}.late", post.topic)

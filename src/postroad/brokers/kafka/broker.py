@@ -7,6 +7,7 @@ from difflib import get_close_matches
 
 from postroad.brokers.base import (
     Change,
+    Concern,
     DeadLetter,
     Depth,
     Features,
@@ -82,6 +83,9 @@ class KafkaBroker:
 
     async def apply(self, topology: Topology) -> Sequence[Change]:
         return await self._structure.apply(topology)
+
+    async def concerns(self, topology: Topology) -> Sequence[Concern]:
+        return await self._structure.concerns(topology)
 
     async def subscriptions(self) -> Sequence[Subscription]:
         return await self._structure.subscriptions()

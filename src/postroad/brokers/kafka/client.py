@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, ClusterMetadata
+from confluent_kafka.admin import AdminClient, ClusterMetadata, TopicMetadata
 
 from postroad.brokers.kafka.address import ANSWER_SECONDS, Address
 from postroad.errors import BrokerError, BrokerUnavailable
@@ -111,13 +111,22 @@ class Client:
 
     async def partitions(self, topic: str) -> int:
         """How many the topic has; 0: there is no such topic. Asking does not create it."""
+        found = await self._found(topic)
+        return len(found.partitions) if found else 0
+
+    async def copies(self, topic: str) -> int:
+        """On how many servers each of its partitions is; 0: there is no such topic."""
+        found = await self._found(topic)
+        return min((len(one.replicas) for one in found.partitions.values()), default=0) if found else 0
+
+    async def _found(self, topic: str) -> TopicMetadata | None:
         deadline = time.monotonic() + ANSWER_SECONDS
         while True:
             found = (await self._metadata(topic)).topics[topic]
             if found.error is None:
-                return len(found.partitions)
+                return found
             if found.error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION):
-                return 0
+                return None
             if found.error.code() not in _SOON or time.monotonic() > deadline:
                 raise self.translated(found.error)
             await asyncio.sleep(_PAUSE)

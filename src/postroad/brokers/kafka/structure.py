@@ -14,7 +14,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from postroad.brokers.base import Change, Subscription, Topology
+from postroad.brokers.base import Change, Concern, Subscription, Topology
 from postroad.brokers.kafka.address import ANSWER_SECONDS, Address
 from postroad.brokers.kafka.client import REQUEST_SECONDS, Client, Rejection
 from postroad.brokers.kafka.reader import Reader
@@ -24,6 +24,8 @@ _DAY: Final = 86_400.0
 _PAUSE: Final = 0.02
 _RETENTION: Final = "retention.ms"
 _CLEANUP: Final = "cleanup.policy"
+_IN_SYNC: Final = "min.insync.replicas"
+_ENOUGH: Final = 2
 SNAPSHOT: Final = "@"
 """Stands between a subscription and the name of a snapshot: together they are a group without members."""
 
@@ -97,6 +99,37 @@ class Structure:
 
     async def plan(self, topology: Topology) -> list[Change]:
         return [change for change, _ in await self._steps(topology)]
+
+    async def concerns(self, topology: Topology) -> list[Concern]:
+        """What "written to all replicas in sync" is worth."""
+        topics = _wanted(topology)
+        copies = {topic: await self._client.copies(topic) for topic in topics}
+        lonely = [topic for topic, count in copies.items() if count == 1]
+        several = [topic for topic, count in copies.items() if count > 1]
+        hasty = [topic for topic in several if int((await self._settings(topic)).get(_IN_SYNC) or 1) < _ENOUGH]
+        found = []
+        if lonely:
+            found.append(
+                Concern(
+                    "confirms",
+                    f"{', '.join(lonely)}: each partition is on one server alone (replication factor 1), and what was "
+                    "confirmed is lost with its disk.",
+                    "Give the cluster three servers and the topic three replicas, unless this is a cluster for tests.",
+                    "kafka-reassign-partitions.sh --bootstrap-server … --reassignment-json-file … --execute",
+                )
+            )
+        if hasty:
+            found.append(
+                Concern(
+                    "confirms",
+                    f"{', '.join(hasty)}: {_IN_SYNC} is 1, so that an event counts as written when the leader alone "
+                    "has it, and is lost with that server.",
+                    f"Set {_IN_SYNC} to {_ENOUGH} on each of them; of three replicas one may then be away.",
+                    f"kafka-configs.sh --bootstrap-server … --alter --entity-type topics --entity-name {hasty[0]} "
+                    f"--add-config {_IN_SYNC}={_ENOUGH}",
+                )
+            )
+        return found
 
     async def apply(self, topology: Topology) -> list[Change]:
         steps = await self._steps(topology)
