@@ -15,6 +15,7 @@ import uvicorn
 from psycopg import sql
 
 from examples.catalog.api import create_app
+from examples.catalog.events import CANARY
 from examples.catalog.reader import Reader
 from examples.catalog.writer import Writer
 from postroad import logs
@@ -71,7 +72,7 @@ def _services(arguments: argparse.Namespace) -> tuple[Writer | None, Reader | No
         writes = reads = os.environ.get("DATABASE_URL") or (writes if arguments.only == "write" else reads)
     broker = arguments.broker_url or os.environ.get("BROKER_URL") or f"embedded:{data / 'broker.db'}"
     return (
-        Writer(writes, broker) if arguments.only != "read" else None,
+        Writer(writes, broker, CANARY if arguments.only else None) if arguments.only != "read" else None,
         Reader(reads, broker) if arguments.only != "write" else None,
     )
 

@@ -9,6 +9,7 @@ from fastapi import FastAPI, Query, Response
 from fastapi.responses import FileResponse
 
 from examples.catalog import models, problems, rpc
+from examples.catalog.events import KINDS
 from examples.catalog.models import Video
 from examples.catalog.reader import Reader
 from examples.catalog.refusals import VersionConflict, VideoNotFound
@@ -17,6 +18,7 @@ from postroad.operations import outbox_page
 from postroad.telemetry.telemetry import Telemetry
 
 _PAGE: Final = Path(__file__).with_name("page.html")
+_LISTED: Final = 20
 _MISSING: Final = problems.may_refuse(VideoNotFound)
 _CHANGING: Final = problems.may_refuse(VideoNotFound, VersionConflict)
 
@@ -85,6 +87,10 @@ def _write(app: FastAPI, writer: Writer) -> None:
     @app.get("/events", tags=["write side"])
     async def events() -> list[models.Sent]:
         """The outbox; what moved last comes first."""
+        # Kind by kind, because canaries are not for people.
+        store, outboxes = writer.road.store, writer.road.outboxes
+        found = [one for kind in KINDS for one in await outbox_page(store, outboxes, type=kind, limit=_LISTED)]
+        found.sort(key=lambda one: one.published_at or one.occurred_at, reverse=True)
         return [
             models.Sent(
                 event_id=str(one.id),
@@ -94,7 +100,7 @@ def _write(app: FastAPI, writer: Writer) -> None:
                 state=one.state,
                 occurred_at=one.occurred_at,
             )
-            for one in await outbox_page(writer.road.store, writer.road.outboxes, limit=20)
+            for one in found[:_LISTED]
         ]
 
 

@@ -6,19 +6,22 @@ from typing import Any, Final
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from examples.catalog.protos.video.v1.events_pb2 import Event, VideoCreated, VideoDeleted, VideoUpdated
-from postroad import event
+from postroad import Canary, event
 
-__all__ = ["READER", "TOPIC", "VideoCreated", "VideoDeleted", "VideoUpdated", "declare", "timestamp"]
+__all__ = ["CANARY", "KINDS", "READER", "TOPIC", "VideoCreated", "VideoDeleted", "VideoUpdated", "declare", "timestamp"]
 
 TOPIC: Final = "catalog.video.events"
 READER: Final = "catalog-reader"
+KINDS: Final = {"video.created": VideoCreated, "video.updated": VideoUpdated, "video.deleted": VideoDeleted}
+CANARY: Final = Canary((TOPIC,))
+"""Of a write side that runs by itself: the reader, elsewhere, tells whether it still comes. The topic is named, because
+in the cloud this service may not look who subscribes."""
 
 
 def declare() -> None:
     here: dict[str, Any] = {"topic": TOPIC, "aggregate": "video", "key": "video_id", "envelope": Event}
-    event("video.created", **here)(VideoCreated)
-    event("video.updated", **here)(VideoUpdated)
-    event("video.deleted", **here)(VideoDeleted)
+    for name, kind in KINDS.items():
+        event(name, **here)(kind)
 
 
 def timestamp(moment: datetime) -> Timestamp:

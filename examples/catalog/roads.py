@@ -3,8 +3,9 @@
 Each has the DATABASE_URL of its own service.
 """
 
+from examples.catalog.events import CANARY
 from examples.catalog.reader import Reader
 from examples.catalog.writer import Writer
 
-writes = Writer().road
+writes = Writer(canary=CANARY).road
 reads = Reader().road

@@ -13,15 +13,17 @@ from examples.catalog import schema
 from examples.catalog.events import VideoCreated, VideoDeleted, VideoUpdated, timestamp
 from examples.catalog.refusals import VersionConflict, VideoNotFound
 from examples.catalog.schema import videos
-from postroad import Postroad
+from postroad import Canary, Postroad
 
 SOURCE: Final = "catalog-writer"
 CHANGEABLE: Final = ("title", "description", "duration_micros", "status", "media_status", "analysis_status")
 
 
 class Writer:
-    def __init__(self, database_url: str | None = None, broker_url: str | None = None) -> None:
-        self.road = Postroad(SOURCE, database_url, broker_url)
+    def __init__(
+        self, database_url: str | None = None, broker_url: str | None = None, canary: Canary | None = None
+    ) -> None:
+        self.road = Postroad(SOURCE, database_url, broker_url, canary=canary)
 
     async def prepare(self) -> None:
         await schema.prepare(self.road, schema.written)

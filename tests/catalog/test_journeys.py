@@ -10,14 +10,17 @@ import pytest
 from sqlalchemy import text, update
 
 from examples.catalog.api import create_app
+from examples.catalog.events import CANARY, READER, TOPIC
 from examples.catalog.protos.video.v1.events_pb2 import Event
 from examples.catalog.reader import Reader
 from examples.catalog.refusals import VersionConflict
 from examples.catalog.schema import videos
-from examples.catalog.writer import Writer
+from examples.catalog.writer import SOURCE, Writer
 from postroad.operations import outbox_page
 from postroad.operations.outbox import outbox_message
+from postroad.telemetry.telemetry import Telemetry
 from tests.catalog.conftest import Places
+from tests.support.telemetry import eventually as seen
 
 PATIENCE = 30.0
 
@@ -141,3 +144,18 @@ async def test_api_relay_and_consumer_apart_do_the_same(
             assert (await followed(client, video_id, 1))["title"] == "Rain"
     for road in (relaying.road, consuming.road):
         await road.aclose()
+
+
+async def test_a_canary_of_the_write_side_comes_to_the_reader_and_not_onto_the_page(
+    writer: Writer, reader: Reader, places: Places, rain: dict[str, object]
+) -> None:
+    relaying, telemetry = Writer(places.writes, places.broker, CANARY), Telemetry(reader.road)
+    app = create_app(writer, reader, run=False)
+    web = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://catalog")
+    route = {"topic": TOPIC, "group": READER, "source": SOURCE}
+    async with app.router.lifespan_context(app), web as client:
+        await client.post("/videos", json=rain)
+        async with reader.road.running(relay=False), relaying.road.running(groups=[]):
+            await seen(telemetry, lambda told: told("canary_age_seconds", **route) is not None)
+        assert [one["type"] for one in (await client.get("/events")).json()] == ["video.created"]
+    await relaying.road.aclose()

@@ -12,6 +12,8 @@ import pytest
 import yaml
 
 from examples.catalog import __main__ as program
+from examples.catalog import roads
+from examples.catalog.events import TOPIC
 from postroad.cli.main import main
 from tests.support.components import ROOT
 
@@ -66,6 +68,22 @@ def test_what_a_container_runs_is_there(name: str, monkeypatch: pytest.MonkeyPat
         assert (understood.host, understood.port) == ("0.0.0.0", run["ports"][0]["containerPort"])
         assert understood.only == name.removesuffix("-api")
         assert understood.api_only == (name == "read-api")
+
+
+@pytest.mark.spec("F12", "F13")
+def test_whoever_relays_lets_a_canary_fly_and_who_only_consumes_is_told_of_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It flies beside a relay. Its topic has a name, because the writer may not ask who subscribes."""
+    monkeypatch.setattr("sys.argv", ["catalog", *container("write-api")["args"][2:], "--data", str(tmp_path)])
+    writer, _ = program._services(program._arguments())
+    assert writer is not None
+    for road in (writer.road, roads.writes):
+        assert road.canary is not None
+        assert road.canary.topics == (TOPIC,)
+        assert road.runner(groups=[])._canary is not None
+    assert roads.reads.runner(relay=False)._canary is None
+    assert "--canary" not in container("read-worker")["args"]
 
 
 @pytest.mark.parametrize("name", EVERY)
