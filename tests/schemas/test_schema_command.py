@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from examples.catalog.protos.video.v1 import events_pb2
 from postroad.cli import main
 from postroad.codec.compat import check
+from postroad.codec.flat import flattened
 from tests.support.components import ROOT
 
 PROTOS = ROOT / "examples" / "catalog" / "protos"
@@ -150,15 +152,39 @@ def test_without_a_compiler_the_pip_command_is_named(tmp_path: Path, monkeypatch
     assert "Run: pip install grpcio-tools" in ended.stderr
 
 
+def exported(folder: Path, *options: str) -> "subprocess.CompletedProcess[str]":
+    """Of the application in this folder, in a process of its own."""
+    code = "from postroad.cli import main; main()"
+    command = [sys.executable, "-c", code, "schema", "export", "schemas_app:road", *options]
+    paths = f"{folder}:{ROOT}:{ROOT / 'src'}"
+    return subprocess.run(command, cwd=folder, env={"PYTHONPATH": paths}, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.spec("F8")
+def test_what_is_exported_for_pubsub_is_a_file_for_each_topic_with_protobuf(tmp_path: Path) -> None:
+    (tmp_path / "schemas_app.py").write_text(APP, encoding="utf-8")
+    ran = exported(tmp_path, "--pubsub", "--out", "registry")
+    assert ran.returncode == 0, ran.stderr
+    (file,) = (tmp_path / "registry").iterdir()
+    assert (file.name, file.read_text(encoding="utf-8")) == ("a.b.events.proto", flattened(events_pb2.Event))
+
+
+@pytest.mark.spec("F8")
+def test_a_topic_whose_events_travel_in_several_messages_has_no_schema_for_pubsub(tmp_path: Path) -> None:
+    bare = 'event("video.updated", topic="a.b.events", aggregate="b")(v1.VideoUpdated)\n'
+    (tmp_path / "schemas_app.py").write_text(APP + bare, encoding="utf-8")
+    ran = exported(tmp_path, "--pubsub", "--out", "registry")
+    assert ran.returncode == 1
+    assert "The events of a.b.events travel in video.v1.Event and video.v1.VideoUpdated" in ran.stderr
+    assert "one envelope" in ran.stderr
+
+
 @pytest.mark.spec("P8")
 def test_what_is_exported_can_be_compared(tmp_path: Path) -> None:
     (tmp_path / "schemas_app.py").write_text(APP, encoding="utf-8")
 
     def export(folder: str) -> list[str]:
-        code = "from postroad.cli import main; main()"
-        command = [sys.executable, "-c", code, "schema", "export", "schemas_app:road", "--out", folder, "--json"]
-        paths = f"{tmp_path}:{ROOT}:{ROOT / 'src'}"
-        ran = subprocess.run(command, cwd=tmp_path, env={"PYTHONPATH": paths}, capture_output=True, text=True)
+        ran = exported(tmp_path, "--out", folder, "--json")
         assert ran.returncode == 0, ran.stderr
         return list(json.loads(ran.stdout)["files"])
 

@@ -11,6 +11,7 @@ from postroad.cli.which import needs_app
 from postroad.codec.compat import Break
 from postroad.codec.compat import check as find_breaks
 from postroad.codec.export import export as exported
+from postroad.codec.export import for_pubsub
 from postroad.errors import ConfigurationError, OperationRefused
 
 _PLACE = click.Path(exists=True, path_type=Path)
@@ -81,20 +82,26 @@ def _tell(out: Output, breaks: list[Break]) -> None:
     type=click.Path(file_okay=False, path_type=Path),
     help="The folder to write to.",
 )
+@click.option("--pubsub", is_flag=True, help="For Pub/Sub's registry instead: a .proto for each topic with protobuf.")
 @_json_option
 @needs_app
-def export(app: str, folder: Path, as_json: bool) -> None:
+def export(app: str, folder: Path, pubsub: bool, as_json: bool) -> None:
     """Write the schema of each event and version that the application declares, a file each.
 
     JSON Schema for events that travel as JSON; for protobuf a set of descriptors (.binpb), which `schema check`,
     protoc and buf read. Keep them with the code, and let CI compare what is exported with what was released.
 
+    With --pubsub, what can be registered with Pub/Sub: one file for each topic with protobuf, made of the message that
+    all events of the topic travel in, with all that it imports inside it.
+
     \b
-    Example:
+    Examples:
       postroad schema export shop:road --out schemas
+      postroad schema export shop:road --pubsub --out registry
     """
     load(app)
-    files = dict(exported(kind) for name in events.declared_names() for kind in events.declared(name).values())
+    kinds = [kind for name in events.declared_names() for kind in events.declared(name).values()]
+    files = dict(for_pubsub(kinds) if pubsub else map(exported, kinds))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, contents in files.items():
