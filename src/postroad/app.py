@@ -85,6 +85,7 @@ class Postroad:
         self.group_options = dict(group_options or {})
         """Of the groups that do not work like the others."""
         self.schemas = tuple(schemas)
+        _check_canary(canary, self.schemas)
         self.registry = Registry()
         self.commands = Commands()
         self.upcasters = Upcasters()
@@ -471,6 +472,16 @@ class Postroad:
                 "inbox_retention",
                 f"is {inbox / DAY:g} days, but a message can return for {needed / DAY:g} "
                 "(outbox and broker retention together). Keep inbox rows at least that long.",
+            )
+
+
+def _check_canary(canary: Canary | None, schemas: Sequence[Schema]) -> None:
+    for schema in schemas:
+        if canary and schema.topic in canary.topics:
+            raise InvalidSetting(
+                "canary.topics",
+                f"names {schema.topic}, where the broker would refuse a canary: it does not fit "
+                f"the schema {schema.name!r}. Leave the topic out.",
             )
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from postroad import Canary, Postroad, RelayOptions
+from postroad.brokers.base import Schema
 from postroad.cli.running import Plan, canary_of
-from postroad.errors import ConfigurationError, InvalidName
+from postroad.errors import ConfigurationError, InvalidName, InvalidSetting
 from postroad.operations import Tail, dead_page, topics_of
 from postroad.stores.tables import OutboxTable
 from postroad.telemetry.canary import TYPE, CanaryWriter
@@ -129,6 +130,18 @@ async def test_without_topics_it_flies_where_this_service_writes_and_somebody_re
     await asyncio.sleep(0.002)
     await writer.run_once()
     assert await count_sql(quiet, OUTBOX) == 2  # for however long nothing else is written
+
+
+async def test_it_does_not_fly_where_a_schema_would_refuse_it(quiet: Postroad) -> None:
+    schema = Schema(TOPIC, "parcels-v1", "avro", '{"type": "string"}')
+    await quiet.broker.apply(quiet.topology)
+    await weigh(quiet, Weighed("7"))
+    await run_sql(quiet, f"UPDATE postroad_outbox SET state = 'SENT', published_at = '{SOON}'")
+    quiet.schemas = (schema,)
+    await CanaryWriter(quiet, Canary()).run_once()
+    assert await count_sql(quiet, OUTBOX) == 0
+    with pytest.raises(InvalidSetting, match=f"canary.topics: names {TOPIC}, where the broker would refuse a canary"):
+        Postroad("post", "sqlite://", schemas=[schema], canary=Canary((TOPIC,)))
 
 
 async def test_a_broker_in_trouble_does_not_keep_a_canary_from_its_outbox(quiet: Postroad) -> None:
