@@ -1,4 +1,4 @@
-# Google's emulator, as the Cloud SDK brings it; where that is missing, the fake server of Google's Go client.
+# Google's emulator, as the Cloud SDK brings it.
 port=58085
 packages='default-jdk-headless google-cloud-cli-pubsub-emulator'
 
@@ -14,31 +14,22 @@ emulator_jar() {
 
 find_programs() {
   jar=$(emulator_jar | tail -1)
-  if [ -n "$jar" ]; then command -v java && command -v javac; else command -v go; fi
+  [ -n "$jar" ] && command -v java && command -v javac
 } >/dev/null
 
 create() {
   mkdir -p "$data" && find_programs || return 1
-  if [ -n "$jar" ]; then
-    javac -cp "$jar" -d "$data/shim" "$here"/services.d/pubsub/*.java &&
-      rm "$data/shim/com/google/cloud/pubsub/testing/v1/MessageBacklog.class"
-  else
-    cp "$here/services.d/pubsub/main.go" "$data/" && cd "$data" && go mod init pubsub && go mod tidy && go build -o pubsub .
-  fi
+  javac -cp "$jar" -d "$data/shim" "$here"/services.d/pubsub/*.java &&
+    rm "$data/shim/com/google/cloud/pubsub/testing/v1/MessageBacklog.class"
 }
 
 launch() {
-  if [ -n "$jar" ]; then
-    spawn java -Xmx512m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -cp "$data/shim:$jar" \
-      com.google.cloud.pubsub.testing.v1.Launcher "$port"
-  else
-    spawn "$data/pubsub" "$port"
-  fi
+  spawn java -Xmx512m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -cp "$data/shim:$jar" \
+    com.google.cloud.pubsub.testing.v1.Launcher "$port"
 }
 
 answers() {
   listens "$port" || return 1
-  [ -z "$jar" ] && return
   local answer
   exec 7<>"/dev/tcp/127.0.0.1/$port" || return 1
   printf 'GET / HTTP/1.0\r\n\r\n' >&7
