@@ -16,7 +16,8 @@ pytestmark = pytest.mark.spec("F8")
 
 OTHERS = """syntax = "proto3"; package others;
 enum Kind { UNKNOWN = 0; OTHER = 1; }
-message Part { string name = 1; Kind kind = 2; }
+enum Sort { NONE = 0; SOME = 1; }
+message Part { string name = 1; Kind kind = 2; Sort sort = 3; }
 message Never { string used = 1; }
 """
 TANGLED = """syntax = "proto3"; package mine.deep;
