@@ -1,5 +1,6 @@
 """How long and how hard: the short campaign and the long one, per store and broker."""
 
+import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
@@ -56,12 +57,12 @@ class Minimum:
     kills: int
     stalls: int
     cuts: int
-    commit_before: int
-    commit_after: int
-    marks: int
+    commit: int
+    """before the database has it, and as many after; so with those that follow"""
+    mark: int
     broker_cuts: int
-    confirms: int
-    acks: int
+    confirm: int
+    ack: int
     restarts: int
     broker_restarts: int
     disk_full: int
@@ -73,23 +74,28 @@ class Minimum:
         the cuts will do for each. While a broker is away little is written, and a full disk may go unnoticed."""
         database, broker = ground.database is not None, ground.broker is not None
         done = {"events": events, "commands": commands, "kills": tally.kills, "stalls": tally.stalls}
+        done |= {"writer_kills": tally.writer_kills, "freezes": tally.freezes}
+        if database or broker:
+            done["silences"] = tally.silences
         cut: dict[str, int] = {}
         if ground.disk and not broker:
             done["disk_full"] = tally.disk_full
         if database:
             done["restarts"] = tally.restarts
-            cut |= {name: getattr(tally, name) for name in ("cuts", "commit_before", "commit_after")}
-            cut["marks"] = tally.mark_before + tally.mark_after
+            cut |= _counts(tally, "cuts", "commit_before", "commit_after", "mark_before", "mark_after")
         if broker:
             if ground.wire.remembers:
                 done["broker_restarts"] = tally.broker_restarts
-            cut["broker_cuts"] = tally.broker_cuts
-            cut["confirms"] = tally.confirm_before + tally.confirm_after
-            cut["acks"] = tally.ack_before + tally.ack_after
-        least = {name: getattr(self, name) for name in done}
-        least |= {name: -(-getattr(self, name) // (2 if database and broker else 1)) for name in cut}
+            cut |= _counts(tally, "broker_cuts", "confirm_before", "confirm_after", "ack_before", "ack_after")
+        least = {name: getattr(self, name, 1) for name in done}
+        share = 2 if database and broker else 1
+        least |= {name: -(-getattr(self, re.sub("_(before|after)$", "", name)) // share) for name in cut}
         counts = (done | cut).items()
         return {name: f"{name} {count} < {least[name]}" for name, count in counts if count < least[name]}
+
+
+def _counts(tally: Tally, *names: str) -> dict[str, int]:
+    return {name: getattr(tally, name) for name in names}
 
 
 SCORECARD: Final = {"events": 100_000, "kills": 300, "stalls": 100, "cuts": 2_000}
@@ -132,12 +138,11 @@ _SHORT: Final = Plan(
         kills=4,
         stalls=2,
         cuts=12,
-        commit_before=1,
-        commit_after=1,
-        marks=1,
+        commit=1,
+        mark=1,
         broker_cuts=5,
-        confirms=1,
-        acks=1,
+        confirm=1,
+        ack=1,
         restarts=1,
         broker_restarts=1,
         disk_full=1,
@@ -169,12 +174,11 @@ _LONG: Final = replace(
         kills=15,
         stalls=9,
         cuts=100,
-        commit_before=15,
-        commit_after=15,
-        marks=4,
+        commit=15,
+        mark=2,
         broker_cuts=30,
-        confirms=4,
-        acks=4,
+        confirm=2,
+        ack=2,
         restarts=1,
         broker_restarts=1,
         disk_full=1,

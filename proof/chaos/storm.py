@@ -31,11 +31,6 @@ _A_WRITER: Final = 0.1
 """How often it is not a relay or a worker; they have no lease, and are not counted with them."""
 _FULL_SECONDS: Final = 1.5
 _MORE_LOOKS: Final = 15
-_MINIMUM_OF: Final = {
-    **dict.fromkeys(("mark_before", "mark_after"), "marks"),
-    **dict.fromkeys(("confirm_before", "confirm_after"), "confirms"),
-    **dict.fromkeys(("ack_before", "ack_after"), "acks"),
-}
 _EVENTS: Final = text("SELECT COUNT(*) FROM payment")
 _COMMANDS: Final = text("SELECT COUNT(*) FROM postroad_command_box WHERE status = 'COMPLETED'")
 _EFFECTS: Final = text("SELECT COUNT(*) FROM effect")
@@ -100,7 +95,7 @@ class Storm:
 
     def _wanted(self, *counts: str) -> bool:
         """When the time is over, only what is still missing: faults of all kinds at once may leave no room for it."""
-        return self._missed is None or any(_MINIMUM_OF.get(count, count) in self._missed for count in counts)
+        return self._missed is None or any(count in self._missed for count in counts)
 
     async def _ask(self, question: TextClause) -> int:
         """Of the database, be it that it is away at the moment."""
@@ -121,7 +116,7 @@ class Storm:
     async def _kill(self) -> None:
         while True:
             await self._pause(self._plan.kill_every)
-            if not self._wanted("kills"):
+            if not self._wanted("kills", "writer_kills"):
                 continue
             if self._dice.random() < _A_WRITER:
                 self.tally.writer_kills += self._fleet.kill(self._dice.choice(WRITERS))
@@ -149,7 +144,7 @@ class Storm:
     async def _freeze(self) -> None:
         while True:
             await self._pause(self._plan.stall_every)
-            if not self._wanted("stalls"):
+            if not self._wanted("stalls", "freezes"):
                 continue
             name = self._dice.choice(WRITERS if self._dice.random() < _A_WRITER else RELAYS + WORKERS)
             self._frozen.add(name)
@@ -216,14 +211,15 @@ class Storm:
     async def _silence(self) -> None:
         while True:
             await self._pause(self._plan.stall_every)
-            if not self._wanted("stalls"):
+            if not self._wanted("stalls", "silences"):
                 continue
             name, door = self._dice.choice(self._doors())
             self._disturbances += 1
+            struck = bool(door.links)
             door.stall()
             try:
                 await asyncio.sleep(self._past_lease(name))
-                self.tally.silences += name not in WRITERS
+                self.tally.silences += struck and name not in WRITERS
             finally:
                 door.resume()
 
