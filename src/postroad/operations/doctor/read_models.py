@@ -30,18 +30,12 @@ def _lacks(connection: Connection, projection: Projection) -> Iterator[tuple[str
     again = f"postroad projection rebuild {projection.name}"
     found = columns_of(connection, table)
     if not found:
-        yield (
-            f"{told} is missing: every event of it fails.",
-            "Create it as your application does, or rebuild it.",
-            again,
-        )
+        cause = f"{told} is missing: every event of it fails."
+        yield cause, "Create it as your application does, or rebuild it.", again
         return
-    if guards := [
-        name for name in (projection.key, projection.version, projection.deleted) if name not in found | {None}
-    ]:
-        cause = (
-            f"{told} has no column {', '.join(map(str, guards))}: nothing guards its rows, and every event of it fails."
-        )
+    kept = (projection.key, projection.version, projection.deleted)
+    if guards := [name for name in kept if name and name not in found]:
+        cause = f"{told} has no column {', '.join(guards)}: nothing guards its rows, and every event of it fails."
         # A rebuild compares what it has made with what is there, and could not.
         cure = f"Set it aside, then make it anew: {again}."
         yield cause, cure, f"ALTER TABLE {table.fullname} RENAME TO {table.name}_aside"
