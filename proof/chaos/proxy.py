@@ -69,6 +69,8 @@ class Proxy:
         """For whichever connection runs into it first."""
         self.silent = False
         self.away = False
+        self.turned_away = 0
+        """Connections that somebody tried to make meanwhile."""
         self.cuts = 0
 
     async def start(self) -> None:
@@ -78,6 +80,7 @@ class Proxy:
 
     async def connect(self, link: "Link") -> None:
         if self.away:
+            self.turned_away += 1
             link.close()
             return
         try:

@@ -31,7 +31,7 @@ def pause(breaker: Breaker, clock: VirtualClock, step: float = 0.01) -> float:
 
 @pytest.mark.parametrize(
     ("chance", "pauses"),
-    [(1.0, [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]), (0.0, [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0])],
+    [(1.0, [0.1, 0.2, 0.4, 0.5, 0.5]), (0.0, [0.05, 0.1, 0.2, 0.25, 0.25])],
 )
 def test_each_failure_doubles_the_pause_up_to_the_longest(chance: float, pauses: list[float]) -> None:
     clock = VirtualClock()

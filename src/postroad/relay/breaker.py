@@ -4,7 +4,7 @@ import random
 
 from postroad.clock import Clock
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 0.5
 
 
 class Breaker:

@@ -16,7 +16,7 @@ from postroad.errors import BrokerError, BrokerUnavailable
 from postroad.retry import describe
 
 _SHORTEST_PAUSE: Final = 0.1
-_LONGEST_PAUSE: Final = 1.0
+_LONGEST_PAUSE: Final = 0.5
 _CANCELLED: Final = "RabbitMQ ended it: the queue was deleted or moved"
 
 log = logging.getLogger("postroad.rabbitmq")

@@ -20,7 +20,8 @@ _CONNECT_SECONDS: Final = CONNECT_SECONDS + 1.0
 """So that pika can say first what took so long."""
 _CLOSE_SECONDS: Final = 3.0
 _SHORTEST_PAUSE: Final = 0.05
-_LONGEST_PAUSE: Final = 1.0
+_LONGEST_PAUSE: Final = 0.25
+"""Shorter than the pauses of those who ask: else one that asks a moment too soon learns nothing and waits again."""
 
 log = logging.getLogger("postroad.rabbitmq")
 
