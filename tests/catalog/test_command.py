@@ -14,6 +14,7 @@ import httpx
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
+from tests.support.catalog_roles import missing_database
 from tests.support.components import ROOT, address
 
 PATIENCE = 60.0
@@ -42,9 +43,20 @@ def started(data: Path, *arguments: str) -> Iterator[tuple[httpx.Client, "subpro
             process.kill()
 
 
+@pytest.fixture(params=["files", "servers"])
+def places(request: pytest.FixtureRequest) -> Iterator[tuple[str, ...]]:
+    """What the command is told of them: nothing, or what `make catalog-servers` says on its first day."""
+    if request.param == "files":
+        yield ()
+        return
+    broker = str(request.getfixturevalue("pubsub_url"))
+    with missing_database(str(request.getfixturevalue("postgresql_url"))) as administrator:
+        yield "--postgresql", administrator, "--broker-url", broker
+
+
 @pytest.mark.spec("F12")
-def test_sigterm_in_the_middle_of_work_loses_nothing_and_ends_in_time(tmp_path: Path) -> None:
-    with started(tmp_path) as (client, process):
+def test_sigterm_in_the_middle_of_work_loses_nothing_and_ends_in_time(tmp_path: Path, places: tuple[str, ...]) -> None:
+    with started(tmp_path, *places) as (client, process):
         first = client.get("/videos").json()[0]
         answered: list[int] = [first["version"]]
 
@@ -68,7 +80,7 @@ def test_sigterm_in_the_middle_of_work_loses_nothing_and_ends_in_time(tmp_path: 
         assert time.monotonic() - asked < GIVEN
         assert process.returncode in (0, -signal.SIGTERM)  # uvicorn ends by the signal that it was asked with
         editing.join()
-    with started(tmp_path) as (client, _):
+    with started(tmp_path, *places) as (client, _):
         kept = client.get(f"/videos/{first['video_id']}").json()
         assert kept["version"] >= answered[-1]  # an answer may have been lost on the way, an edit never
         while client.get(f"/search/{first['video_id']}").json().get("version") != kept["version"]:

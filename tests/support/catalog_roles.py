@@ -10,6 +10,7 @@ import psycopg
 
 from tests.support.components import ROOT
 
+ROLES = "catalog_writer", "catalog_reader"
 SCRIPT = ROOT / "examples" / "catalog" / "roles.sql"
 
 
@@ -25,7 +26,7 @@ class Services:
     def run_script(self) -> None:
         script = SCRIPT.read_text(encoding="utf-8")
         with psycopg.connect(self.admin) as connection:
-            connection.execute(script.replace("catalog_writer", self.writer).replace("catalog_reader", self.reader))
+            connection.execute(script.replace(ROLES[0], self.writer).replace(ROLES[1], self.reader))
 
 
 @contextmanager
@@ -43,3 +44,18 @@ def fresh_roles(url: str) -> Iterator[Services]:
             for role in (writer, reader):
                 admin.execute(f"DROP OWNED BY {role} CASCADE")
                 admin.execute(f"DROP ROLE {role}")
+
+
+@contextmanager
+def missing_database(url: str) -> Iterator[str]:
+    """An address on the server where nothing is yet; what is created there, and the roles, are removed afterwards."""
+    name = f"catalog_{uuid4().hex[:8]}"
+    there = "SELECT rolname FROM pg_roles WHERE rolname = ANY(%s)"
+    with psycopg.connect(url, autocommit=True) as admin:
+        before = {role for (role,) in admin.execute(there, [list(ROLES)])}
+        try:
+            yield urlsplit(url)._replace(path=f"/{name}").geturl()
+        finally:
+            admin.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+            for role in set(ROLES) - before:
+                admin.execute(f"DROP ROLE IF EXISTS {role}")
