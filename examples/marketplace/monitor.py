@@ -99,15 +99,19 @@ async def _queues(shop: Shop) -> tuple[QueueState, ...]:
     from postroad.brokers.rabbitmq.management import Management
 
     management = Management(parse(shop.road.broker_url))
-    names = [*(queue.name for queue in QUEUES), DELAY_QUEUE, DEAD_LETTER_QUEUE]
+    read = [queue.name for queue in QUEUES]
+    # These come into being when a message is to be tried again later.
+    retries = sorted(await _asked(management.delay_queues, *read) or ())
+    names = [*read, DELAY_QUEUE, *retries, DEAD_LETTER_QUEUE]
     told = await asyncio.gather(*(_asked(management.queue, name) for name in names))
-    return tuple(_measured(name, queue) for name, queue in zip(names, told, strict=True))
+    meant_to_wait = {DELAY_QUEUE, *retries}
+    return tuple(_measured(name, queue, name in meant_to_wait) for name, queue in zip(names, told, strict=True))
 
 
-async def _asked(ask: Callable[[str], dict[str, Any] | None], name: str) -> dict[str, Any] | None:
+async def _asked(ask: Callable[..., Any], *names: str) -> Any:
     """What is watched is needed most when the broker is away: then it says so."""
     try:
-        return await asyncio.to_thread(ask, name) or {}
+        return await asyncio.to_thread(ask, *names) or {}
     except BrokerError:
         return None
 
@@ -120,15 +124,15 @@ async def _by_depth(shop: Shop, name: str, group: str) -> QueueState:
     return QueueState(name, depth.messages, depth.delayed)
 
 
-def _measured(name: str, told: dict[str, Any] | None) -> QueueState:
+def _measured(name: str, told: dict[str, Any] | None, meant_to_wait: bool) -> QueueState:
     if told is None:
         return QueueState(name, None)
     moved = told.get("message_stats", {})
+    messages = int(told.get("messages", 0))
     return QueueState(
         name,
-        int(told.get("messages", 0)),
-        # All that is in the delay queue is meant to wait there.
-        int(told.get("messages", 0)) if name == DELAY_QUEUE else 0,
+        messages,
+        messages if meant_to_wait else 0,
         publish_rate=_rate(moved, "publish"),
         deliver_rate=_rate(moved, "deliver_get"),
         ack_rate=_rate(moved, "ack"),

@@ -1,6 +1,7 @@
 """What is frozen: the JSON message, the tables, the texts, the figures."""
 
 import json
+import re
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -19,8 +20,10 @@ from postroad.events import event_type_of
 from postroad.retry import TABLE
 from postroad.stores.adopt import plan_adoption
 from tests.marketplace.conftest import OpenShop
+from tests.support.components import ROOT
 from tests.support.marketplace import BUYER, PRICE, SELLER, TRACE, outbox, paid_order
 
+README = ROOT / "examples/marketplace/README.md"
 ENVELOPE = ["eventId", "eventType", "aggregateType", "aggregateId", "occurredAt", "traceId", "payload"]
 PAYLOADS = {
     "ORDER_CREATED": [
@@ -74,8 +77,9 @@ def test_the_message_is_the_agreed_one() -> None:
         total_amount=PRICE,
     )
     created = OrderCreated.of(facts, trace_id="trace-xxx", at=moment)
-    message = json.loads(codec.encode(created, event_type_of(OrderCreated)))
-    assert message == {
+    encoded = codec.encode(created, event_type_of(OrderCreated)).decode()
+    assert encoded == re.sub(r"\s", "", README.read_text(encoding="utf-8").split("```json\n")[1].split("```")[0])
+    assert json.loads(encoded) == {
         "eventId": str(created.event_id),
         "eventType": "ORDER_CREATED",
         "aggregateType": "Order",

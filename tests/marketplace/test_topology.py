@@ -10,6 +10,7 @@ from sqlalchemy import text
 from examples.marketplace.broker import LAYOUT, layout_for, with_layout
 from examples.marketplace.monitor import Overview, QueueState, overview
 from examples.marketplace.schema import shipments
+from examples.marketplace.settings import Settings
 from examples.marketplace.shop import Shop
 from postroad.brokers.base import Refused
 from postroad.brokers.rabbitmq.address import parse
@@ -131,6 +132,36 @@ async def measured(shop: Shop) -> bool:
     states = {queue.name: queue for queue in (await overview(shop)).queues}
     paid, delayed = states["order.fulfillment.queue"], states["order.timeout.delay.queue"]
     return (paid.acked, paid.messages, delayed.messages) == (1, 0, 1)
+
+
+@pytest.mark.spec("R9", "R12")
+async def test_what_is_tried_again_waits_in_a_queue_beside_the_six_and_is_watched_there(
+    open_shop: OpenShop, broker_address: str
+) -> None:
+    shop = await open_shop(consumer_backoff=Settings().consumer_backoff)
+    shop.consumers.broken.add("fulfillment")
+    await paid_order(shop)
+    async with shop.running(sweep=False):
+        beside = await eventually(lambda: watched_beside_the_six(shop))
+        shop.consumers.broken.clear()
+        await eventually(lambda: rows(shop, shipments))
+        assert beside == {"order.fulfillment.queue.delay.1s": 1}
+        # It stays, for the next one.
+        await eventually(lambda: emptied(shop))
+    there = {queue["name"]: queue["arguments"] for queue in api(broker_address, "/api/queues/{vhost}")}
+    assert there.keys() - QUEUES.keys() == {"order.fulfillment.queue.delay.1s"}
+    assert {name: there[name] for name in QUEUES} == QUEUES
+    assert await shop.road.broker.apply(shop.topology) == []
+
+
+async def watched_beside_the_six(shop: Shop) -> dict[str, int | None]:
+    """How many wait there; nothing until one is seen to."""
+    found = {queue.name: queue for queue in (await overview(shop)).queues if queue.name not in QUEUES}
+    return {name: queue.messages for name, queue in found.items() if queue.delayed}
+
+
+async def emptied(shop: Shop) -> bool:
+    return not await watched_beside_the_six(shop)
 
 
 @pytest.mark.spec("R12")
