@@ -1,8 +1,12 @@
 """Dead letters: a compacted topic, where a tombstone says that a letter is dealt with."""
 
+from collections.abc import Iterator
+
 import pytest
+from confluent_kafka import Message as Record
 
 from postroad.brokers.base import Flow, Subscription, Topology
+from postroad.brokers.kafka.reader import Reader
 from postroad.errors import BrokerUnavailable
 from postroad.testing.post import Post
 from tests.support.kafka import admin, connected, records
@@ -62,6 +66,48 @@ async def test_a_letter_that_was_buried_twice_is_one_letter(post: Post) -> None:
     assert await post.broker.discard(post.topic, [letter.id]) == 1
     assert await post.broker.dead_letters(post.topic) == []
     assert await post.broker.discard(post.topic, [letter.id]) == 0
+
+
+@pytest.mark.spec("G8")
+async def test_a_walk_reads_each_letter_twice_however_many_pages_it_has(
+    post: Post, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once to learn which are dealt with, once for its page; page by page from the beginning it would be many times."""
+    receiver = await post.subscribe()
+    await post.send(*(post.message(f"k-{number}", str(number)) for number in range(30)))
+    for delivery in await post.take(receiver, 30):
+        await delivery.dead("no")
+    all_of, read = Reader.all_of, list[Record]()
+
+    def counted(reader: Reader, topic: str, begin: int = 0) -> Iterator[Record]:
+        for record in all_of(reader, topic, begin):
+            read.append(record)
+            yield record
+
+    monkeypatch.setattr(Reader, "all_of", counted)
+    seen, after = list[str](), ""
+    while page := await post.broker.dead_letters(post.topic, limit=3, after=after):
+        assert len(page) == 3
+        after = page[-1].id
+        seen += [letter.data.decode() for letter in page]
+    assert sorted(map(int, seen)) == list(range(30))
+    assert len(read) == 2 * 30
+
+
+async def test_what_is_dealt_with_between_two_pages_neither_stops_a_walk_nor_shows_again(post: Post) -> None:
+    receiver = await post.subscribe()
+    await post.send(*(post.message(f"k-{number}", str(number)) for number in range(6)))
+    for delivery in await post.take(receiver, 6):
+        await delivery.dead("no")
+    all_six = [letter.id for letter in await post.broker.dead_letters(post.topic)]
+    page = await post.broker.dead_letters(post.topic, limit=2)
+    assert await post.broker.discard(post.topic, [all_six[1], all_six[3]]) == 2
+    rest = await post.broker.dead_letters(post.topic, limit=10, after=page[-1].id)
+    assert [letter.id for letter in rest] == [all_six[2], *all_six[4:]]
+    # Another process knows of no walk, and finds its way all the same.
+    post.broker._graveyard._places.clear()  # type: ignore[attr-defined]
+    assert await post.broker.dead_letters(post.topic, limit=10, after=page[-1].id) == rest
+    assert await post.broker.dead_letters(post.topic, limit=0) == []
 
 
 async def test_what_cannot_be_buried_is_not_settled(kafka_url: str) -> None:

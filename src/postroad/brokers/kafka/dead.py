@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
+from threading import Lock
 from typing import Final
 
 from confluent_kafka import Message as Record
@@ -25,6 +27,7 @@ _LONG_AGO: Final = datetime.fromtimestamp(0, UTC)
 class Graveyard:
     def __init__(self, structure: Structure, publisher: Publisher, reader: Reader, clock: Clock) -> None:
         self._structure, self._publisher, self._reader, self._clock = structure, publisher, reader, clock
+        self._places: dict[str, _Places] = {}
 
     async def bury(self, delivery: KafkaDelivery, reason: str) -> None:
         """Returns when Kafka has it. Tried again, it is the same letter."""
@@ -50,11 +53,9 @@ class Graveyard:
             raise BrokerUnavailable(f"{_grave(delivery.topic)} does not take the letter: {error}. Run apply.") from None
 
     async def letters(self, topic: str, limit: int, after: str) -> list[DeadLetter]:
-        found = await self._found(topic)
-        ids = list(found)
-        begin = ids.index(after) + 1 if after in found else 0
-        left = [letter for letter in (found[id] for id in ids[begin:]) if letter is not None]
-        return left[: max(0, limit)]
+        if limit <= 0 or not await self._structure.partitions(_grave(topic)):
+            return []
+        return await asyncio.to_thread(self._page, topic, limit, after)
 
     async def revive(self, topic: str, ids: Sequence[str]) -> int:
         letters = await self._wanted(topic, ids)
@@ -74,25 +75,73 @@ class Graveyard:
         return len(letters)
 
     async def _wanted(self, topic: str, ids: Sequence[str]) -> list[DeadLetter]:
-        found = await self._found(topic, frozenset(ids)) if ids else {}
+        if not ids or not await self._structure.partitions(_grave(topic)):
+            return []
+        found = await asyncio.to_thread(self._read, topic, frozenset(ids))
         return [letter for letter in found.values() if letter is not None]
 
     async def _entomb(self, topic: str, letter: DeadLetter) -> None:
         await self._publisher.place(Letter(_grave(topic), letter.id.encode(), None, []))
 
-    async def _found(self, topic: str, only: Collection[str] = ()) -> dict[str, DeadLetter | None]:
-        """By id, in the order in which they came; None: it is dealt with."""
-        if not await self._structure.partitions(_grave(topic)):
-            return {}
-        return await asyncio.to_thread(self._read, topic, only)
+    def _page(self, topic: str, limit: int, after: str) -> list[DeadLetter]:
+        """Whether a letter is dealt with is said behind it, perhaps at the very end: so a walk begins with a look at
+        all, of which only the places are kept; its further pages read themselves, and what is new."""
+        places = self._places.get(topic)
+        if not after or places is None or after not in places.of:
+            places = self._places[topic] = _Places()
+        with places.lock:
+            for record in self._reader.all_of(_grave(topic), places.end):
+                places.see(record)
+        begin = places.of.get(after, -1) + 1 if after else 0
+        letters: list[DeadLetter] = []
+        if not places.any_left:
+            return letters
+        with closing(self._reader.all_of(_grave(topic), begin)) as records:
+            for record in records:
+                if places.holds(record):
+                    letters.append(_letter(_id(record), topic, record))
+                    if len(letters) == limit:
+                        break
+        return letters
 
     def _read(self, topic: str, only: Collection[str]) -> dict[str, DeadLetter | None]:
+        """By id; None: it is dealt with."""
         found: dict[str, DeadLetter | None] = {}
         for record in self._reader.all_of(_grave(topic)):
-            id = (record.key() or b"").decode(errors="replace")
-            if not only or id in only:
+            if (id := _id(record)) in only:
                 found[id] = None if record.value() is None else _letter(id, topic, record)
         return found
+
+
+class _Places:
+    """Where the letters of a topic are, without what is in them."""
+
+    def __init__(self) -> None:
+        self.of: dict[str, int] = {}
+        """Also of those that are dealt with: a page may go on behind one."""
+        self._dealt: set[str] = set()
+        self.end = 0
+        self.lock = Lock()
+
+    @property
+    def any_left(self) -> bool:
+        return len(self.of) > len(self._dealt)
+
+    def see(self, record: Record) -> None:
+        id, self.end = _id(record), (record.offset() or 0) + 1
+        if record.value() is not None:
+            self.of[id] = self.end - 1
+            self._dealt.discard(id)
+        elif id in self.of:
+            self._dealt.add(id)
+
+    def holds(self, record: Record) -> bool:
+        """Of a letter that was buried twice, the later one counts."""
+        return self.of.get(id := _id(record)) == record.offset() and id not in self._dealt
+
+
+def _id(record: Record) -> str:
+    return (record.key() or b"").decode(errors="replace")
 
 
 def _letter(id: str, topic: str, record: Record) -> DeadLetter:

@@ -1,6 +1,6 @@
 """Looking into topics without being a member of any group."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Final
@@ -21,9 +21,9 @@ class Reader:
     def __init__(self, address: Address) -> None:
         self._address = address
 
-    def all_of(self, topic: str) -> Iterator[Message]:
-        """A topic of one partition, from its first message to what is its last one now."""
-        yield from self._records([TopicPartition(topic, 0, 0)], lambda _: False)
+    def all_of(self, topic: str, begin: int = 0) -> Generator[Message, None, None]:
+        """A topic of one partition, from this place to what is its last message now."""
+        yield from self._records([TopicPartition(topic, 0, begin)], lambda _: False)
 
     def oldest(self, topic: str, places: Mapping[int, int]) -> datetime | None:
         """When the first message of all was published that stands at or behind these offsets."""
