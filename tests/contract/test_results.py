@@ -55,7 +55,7 @@ async def test_what_another_version_kept_in_another_shape_is_nothing_found(store
 
 
 async def test_a_day_of_losses_is_kept_shortened(store) -> None:
-    minute = Loss("mail", "shop.order.events", "order.placed", 900, 0, [uuid.uuid4() for _ in range(900)])
+    minute = Loss("mail", "shop.order.events", "order.placed", 900, 0, [str(uuid.uuid4()) for _ in range(900)])
     losses = shortened([minute] * 1440)
     await results.keep(store, results.VERIFY, losses, actor="ada")
     _, _, kept = await results.last(store, results.VERIFY, list[Loss])

@@ -2,16 +2,22 @@
 
 import asyncio
 import json
+import random
 import sqlite3
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from postroad.brokers.base import Topology
 from postroad.cli import main
+from postroad.message import new_id
 from postroad.operations import this_user
-from tests.support.genesis import StartSession, change, genesis
+from tests.support.genesis import TOPIC, StartSession, change, genesis
+
+OLD = "2001-01-01T00:00:00Z"
 
 
 @pytest.fixture
@@ -94,7 +100,94 @@ def test_a_consumers_ledger_is_taken_to_the_producer(app: str, tmp_path: Path) -
     told_of = str(tmp_path / "ledger.json")
     assert told("verify", app, "--export", told_of)[0] == 0
     assert told("verify", app, "--against", told_of) == (0, "every group got what was sent\n")
-    assert json.loads(told("verify", app, "--json")[1]) == {"losses": [], "resent": 0}
+    assert json.loads(told("verify", app, "--json")[1]) == {"losses": [], "uncompared": [], "resent": 0}
+
+
+@pytest.fixture
+def two_days_ago(app: str, tmp_path: Path) -> str:
+    """A service whose group got three events of one minute, and lost two; nobody can tell a minute that is not over."""
+    urls = f"sqlite:///{tmp_path}/kept.db", f"embedded:{tmp_path}/broker.db"
+    when = datetime.now(UTC) - timedelta(days=2)
+
+    async def prepare() -> None:
+        async with genesis(*urls) as road:
+            for number in range(4):
+                id = new_id(when, random.Random(number))
+                place = f"'{id}', 'Genesis.Session.Started', 'genesis.session.events'"
+                await change(
+                    road,
+                    "INSERT INTO postroad_outbox (event_id, event_type, topic, aggregate_type, aggregate_id, version,"
+                    f" payload, occurred_at, shard, ordering_key, state, published_at) VALUES ({place}, 'session',"
+                    f" 's-{number}', 1, '{{}}', '{OLD}', 1, 'session/s-{number}', 'SENT', '{when:%FT%TZ}')",
+                )
+                if number < 2:
+                    await change(
+                        road,
+                        "INSERT INTO {inbox} (consumer_group, event_id, event_type, topic, ordering_key, status)"
+                        f" VALUES ('readers', {place}, 'session/s-{number}', 1)",
+                    )
+            known = f"'readers', 'Genesis.Session.Started', '{OLD}', '{OLD}'"
+            await change(road, f"INSERT INTO {{handlers}} VALUES ({known})")
+
+    asyncio.run(prepare())
+    module = app.removesuffix(":road")
+    with (tmp_path / f"{module}.py").open("a") as file:
+        file.write("from tests.support.genesis import SessionStarted\n")
+        file.write("@road.on(SessionStarted, group='readers')\nasync def read(event: SessionStarted): ...\n")
+    return app
+
+
+def there_is_a_topic(tmp_path: Path) -> None:
+    async def apply() -> None:
+        async with genesis(f"sqlite:///{tmp_path}/kept.db", f"embedded:{tmp_path}/broker.db") as road:
+            await road.broker.apply(Topology((TOPIC,), ()))
+
+    asyncio.run(apply())
+
+
+def test_the_consumer_is_asked_for_ids_and_only_what_it_lacks_is_sent_again(two_days_ago: str, tmp_path: Path) -> None:
+    app, ledger, lost = two_days_ago, str(tmp_path / "ledger.json"), str(tmp_path / "lost.json")
+    verify = ("verify", app, "--since", "7d")
+    assert told(*verify, "--export", ledger)[0] == 0
+    code, output = told(*verify, "--against", ledger)
+    assert (code, "not known yet" in output, "--export LEDGER --asked FILE" in output) == (1, True, True)
+    assert "every group got" not in output
+    code, output = told(*verify, "--against", ledger, "--resend", "--json")
+    assert (code, json.loads(output)["resent"]) == (1, 0)
+    Path(lost).write_text(output)
+    assert told(*verify, "--export", ledger, "--asked", lost)[0] == 0
+    code, output = told(*verify, "--against", ledger, "--resend", "--json")
+    found = json.loads(output)
+    assert (code, found["resent"], len(found["losses"][0]["ids"])) == (1, 0, 2)  # the broker has no such topic yet
+    there_is_a_topic(tmp_path)
+    code, output = told(*verify, "--against", ledger, "--resend")
+    assert (code, "2 events sent again" in output) == (0, True)
+    (tmp_path / "other.json").write_text("[]")
+    code, output = told(*verify, "--export", ledger, "--asked", str(tmp_path / "other.json"))
+    assert (code, "--against LEDGER --json > FILE" in output) == (1, True)
+    assert told(*verify, "--asked", lost)[0] == 2
+
+
+def test_no_success_is_told_of_what_was_not_compared(two_days_ago: str, tmp_path: Path) -> None:
+    app, ledger = two_days_ago, tmp_path / "ledger.json"
+    with closing(sqlite3.connect(tmp_path / "kept.db")) as database:
+        seen = "SELECT 'readers', event_id, event_type, topic, ordering_key, 1 FROM postroad_outbox WHERE 1"
+        columns = "consumer_group, event_id, event_type, topic, ordering_key, status"
+        database.execute(f"INSERT INTO postroad_inbox ({columns}) {seen} ON CONFLICT DO NOTHING")
+        database.execute(f"UPDATE postroad_outbox SET deliver_at = '{OLD}' WHERE aggregate_id = 's-0'")
+        database.execute("UPDATE postroad_inbox SET ordering_key = NULL WHERE ordering_key = 'session/s-0'")
+        database.commit()
+    verify = ("verify", app, "--since", "7d")
+    assert told(*verify, "--export", str(ledger))[0] == 0
+    assert told(*verify, "--against", str(ledger)) == (0, "every group got what was sent\n")
+    older = json.loads(ledger.read_text())
+    del older["singles"]
+    ledger.write_text(json.dumps(older))
+    code, output = told(*verify, "--against", str(ledger))
+    assert (code, output.startswith("1 event not compared: whether readers got them")) == (1, True)
+    assert "every group got" not in output
+    code, output = told(*verify, "--against", str(ledger), "--json")
+    assert (code, json.loads(output)["uncompared"]) == (1, [{"group": "readers", "events": 1}])
 
 
 def test_what_is_no_ledger_is_refused(app: str, tmp_path: Path) -> None:

@@ -7,17 +7,19 @@
 
 from postroad.consistency.check import check
 from postroad.consistency.ledger import Ledger
-from postroad.consistency.losses import MOST_KEPT, Loss, export, resend, shortened, verify
+from postroad.consistency.losses import MOST_KEPT, Comparison, Loss, Uncompared, export, resend, shortened, verify
 from postroad.consistency.repair import Repaired, repair
 from postroad.consistency.report import Finding, Report
 
 __all__ = [
     "MOST_KEPT",
+    "Comparison",
     "Finding",
     "Ledger",
     "Loss",
     "Repaired",
     "Report",
+    "Uncompared",
     "check",
     "export",
     "repair",

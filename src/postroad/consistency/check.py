@@ -1,11 +1,12 @@
 """Compare the stages with each other, piece by piece; nothing is changed, and only first ids are kept."""
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from postroad.consistency.readmodels import behind
 from postroad.consistency.report import KINDS, Finding, Report
+from postroad.consistency.sent import foreign, heard_since, recorded, sent
 from postroad.consistency.unreadable import unreadable
 from postroad.consistency.window import DAY, GRACE, Window, ranges, window
 from postroad.events import declared, declared_names
@@ -108,7 +109,7 @@ class Look:
             gaps = await self.rows("check_version_gaps", **piece, since=self.window.since)
             places = [f"{row.aggregate_type}/{row.aggregate_id} v{row.version}" for row in gaps]
             yield "version_gap", "", _total(gaps), places
-            for outbox in comparable(self.road.outboxes):
+            for outbox in self.road.outboxes:
                 yield self._told("missing_outbox", outbox.name, await self.missing(outbox, piece))
 
     async def _groups(self) -> AsyncIterator[Found]:
@@ -117,12 +118,27 @@ class Look:
                 found = await self.rows(f"check_{kind}", group=group, since=self.window.since)
                 yield self._told(kind, group, found)
             types = sorted(self.road.registry.types(group))
-            for outbox in comparable(self.road.outboxes):
-                for piece in self.window.slices():
+            for outbox in self.road.outboxes:
+                for piece in self.window.slices() if not foreign(outbox) else ():
                     found = await self.rows(
                         "check_unseen", outbox, **piece, group=group, types=types, until=self.window.until
                     )
                     yield self._told("unseen", group, found)
+        for outbox in filter(foreign, self.road.outboxes):
+            async for told in self._unseen(outbox):
+                yield told
+
+    async def _unseen(self, outbox: OutboxTable) -> AsyncIterator[Found]:
+        """Which ids consumers see is not written in the table, so the database cannot compare them."""
+        heard, until = await heard_since(self.road), self.window.until
+        for piece in self.window.slices():
+            async for page in sent(self.road, outbox, **piece):
+                for group, since in heard.items():
+                    asked = [one for one in page if one.type in since and since[one.type] <= one.at]
+                    asked = [one for one in asked if one.due is None or one.due < until]
+                    have = await recorded(self.road, group, [one.id for one in asked])
+                    missing = [one.kept for one in asked if one.id not in have]
+                    yield "unseen", group, len(missing), missing[: self.limit]
 
     async def _projections(self) -> AsyncIterator[Found]:
         for projection in self.road.projections.values():
@@ -143,11 +159,6 @@ class Look:
 
     def _told(self, kind: str, where: str, rows: list[Any]) -> Found:
         return kind, where, _total(rows), [str(self.store.id_out(row.id)) for row in rows]
-
-
-def comparable(outboxes: Iterable[OutboxTable]) -> list[OutboxTable]:
-    """Another program's text ids need not be those that consumers see."""
-    return [outbox for outbox in outboxes if outbox.ids == "native"]
 
 
 def _total(rows: list[Any]) -> int:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from postroad.consistency.check import FIRST, Look, comparable
+from postroad.consistency.check import FIRST, Look
 from postroad.consistency.window import DAY, GRACE, PIECE, ranges, window
 from postroad.errors import OperationRefused
 from postroad.eventstore.record import message_of
@@ -61,7 +61,7 @@ class _Repair:
 
     async def missing_outbox(self) -> None:
         """By aggregate, all that it lacks in one transaction: none becomes visible before its predecessor."""
-        for outbox in comparable(self.road.outboxes):
+        for outbox in self.road.outboxes:
             for piece in ranges(await self.look.events_span()):
                 rows = await self.look.missing(outbox, piece)
                 for aggregate in dict.fromkeys((row.aggregate_type, row.aggregate_id) for row in rows):

@@ -219,8 +219,8 @@ async def _check(desk: Desk, user: User, given: Particulars) -> Done:
 
     async def piece(_: Any) -> None:
         await results.keep(road.store, results.CHECK, await consistency.check(road), actor=user.name)
-        losses = consistency.shortened(await consistency.verify(road))
-        await results.keep(road.store, results.VERIFY, losses, actor=user.name)
+        losses = (await consistency.verify(road)).losses
+        await results.keep(road.store, results.VERIFY, consistency.shortened(losses), actor=user.name)
 
     await _asked(desk, user, "consistency.check", given)
     return _started(desk, user, "Check of consistency", [None], piece, "/consistency")

@@ -78,10 +78,10 @@ async def outbox_event(store: Store, outboxes: Sequence[OutboxTable], id: EventI
     return _detail(store, outbox, found.rows[0], await audit.acts(store, subject=str(id)))
 
 
-async def outbox_message(store: Store, outboxes: Sequence[OutboxTable], id: UUID) -> Message:
+async def outbox_message(store: Store, outboxes: Sequence[OutboxTable], id: EventId) -> Message:
     """The event as its consumers get it. Raises OperationRefused if there is none."""
     async with store.reading() as connection:
-        for outbox in outboxes:
+        for outbox in _may_hold(outboxes, id):
             found = await store.execute(connection, "outbox_find", outbox=outbox, event_id=id_in(outbox, id))
             if found.rows:
                 return message_of(found.rows[0], found.rows[0].payload, store, outbox)

@@ -20,7 +20,7 @@ def message_of(row: Any, payload: Any, store: Store, outbox: OutboxTable) -> Mes
     payload, content_type = with_version(payload, row.content_type or "application/json", row.version)
     return Message(
         # One fact in several schema versions is several rows, but one event.
-        id=parse_id(extras["copy_of"]) if "copy_of" in extras else _event_id(row.event_id, store, outbox),
+        id=parse_id(extras["copy_of"]) if "copy_of" in extras else event_id(row.event_id, store, outbox),
         type=row.event_type,
         topic=row.topic or outbox.topic,
         aggregate_type=row.aggregate_type,
@@ -41,7 +41,8 @@ def message_of(row: Any, payload: Any, store: Store, outbox: OutboxTable) -> Mes
     )
 
 
-def _event_id(value: Any, store: Store, outbox: OutboxTable) -> UUID:
+def event_id(value: Any, store: Store, outbox: OutboxTable) -> UUID:
+    """As consumers see it."""
     if not isinstance(value, str):
         return store.id_out(value)
     try:

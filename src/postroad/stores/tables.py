@@ -99,6 +99,8 @@ class Syntax:
     payload_out: Mapping[str, str]
     id_types: Mapping[str, str]
     id_in_list: Mapping[str, str]
+    id_as: Mapping[str, str]
+    """An event's {id} as an id column of each kind holds it."""
     contains: Mapping[str, str]
     """Whether :text is in a column, or :payload_text in a payload of each kind."""
 
@@ -134,6 +136,7 @@ def outbox_names(table: OutboxTable, syntax: Syntax) -> dict[str, str]:
         "add_trigger": quote(f"{table.channel}_add_trigger"),
         "id_type": syntax.id_types[table.ids],
         "id_in_list": syntax.id_in_list[table.ids],
+        "stored_id": syntax.id_as[table.ids].format(id="e.event_id"),
     }  # fmt: skip
 
 

@@ -18,7 +18,7 @@ SELECT e.event_id AS id, e.aggregate_type AS aggregate_type, e.aggregate_id AS a
   FROM {domain_events} e
  WHERE e.seq >= :low AND e.seq <= :high AND e.occurred_at >= :since
    AND CASE WHEN e.event_type IN (SELECT j.name FROM JSON_TABLE(:types, '$[*]' COLUMNS (name VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$')) j) THEN 1 ELSE 0 END = :within
-   AND NOT EXISTS (SELECT 1 FROM {outbox} x WHERE x.{event_id} = e.event_id)
+   AND NOT EXISTS (SELECT 1 FROM {outbox} x WHERE x.{event_id} = {stored_id})
  ORDER BY e.seq LIMIT :limit;
 
 -- name: check_unseen
@@ -51,3 +51,21 @@ SELECT seen.topic AS topic, seen.event_type AS event_type, seen.slice AS slice, 
           FROM {inbox} i
          WHERE i.consumer_group = :group AND i.event_id >= :low AND i.event_id < :high AND i.ordering_key IS NOT NULL) seen
  GROUP BY seen.topic, seen.event_type, seen.slice;
+
+-- name: sent_page
+-- In the order of sending. Unless it is every one: those whose id has no time in it, and delayed ones.
+SELECT d.{delivery_event_id} AS event_id, {o}.{topic} AS topic, {o}.{event_type} AS event_type,
+       d.{published_at} AS published_at, {o}.{deliver_at} AS deliver_at
+  FROM {delivery} d {join_facts}
+ WHERE d.{state} = 'SENT' AND d.{published_at} >= :low AND d.{published_at} < :high
+   AND (d.{published_at} > :low OR d.{delivery_event_id} > :after)
+   AND (:every = 1 OR {o}.{deliver_at} IS NOT NULL OR SUBSTR(HEX(d.{delivery_event_id}), 13, 1) <> '7')
+   AND COALESCE({o}.{attributes}, '') NOT LIKE '%"copy_of"%'
+ ORDER BY d.{published_at}, d.{delivery_event_id} LIMIT :limit;
+
+-- name: ledger_singles
+-- Page by page along the primary key: those that no minute adds up.
+SELECT i.event_id AS event_id FROM {inbox} i
+ WHERE i.consumer_group = :group AND i.event_id > :after AND i.received_at >= :since
+   AND (i.ordering_key IS NULL OR SUBSTR(HEX(i.event_id), 13, 1) <> '7')
+ ORDER BY i.event_id LIMIT :limit;

@@ -32,6 +32,11 @@ class MySQL(Store):
         payload_out={"bytes": "{column}", "text": "{column}", "json": "{column}"},
         id_types={"native": "BINARY(16)", "text": "VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"},
         id_in_list={"native": "UNHEX(j.id)", "text": "j.id"},
+        id_as={
+            "native": "{id}",
+            "text": "LOWER(CONCAT_WS('-', SUBSTR(HEX({id}), 1, 8), SUBSTR(HEX({id}), 9, 4), SUBSTR(HEX({id}), 13, 4),"
+            " SUBSTR(HEX({id}), 17, 4), SUBSTR(HEX({id}), 21)))",
+        },
         contains={
             "column": "INSTR({column}, :text) > 0",
             **dict.fromkeys(("bytes", "text", "json"), "INSTR({column}, :payload_text) > 0"),

@@ -47,6 +47,7 @@ class PostgreSQL(Store):
         payload_out={"bytes": "{column}", "text": "{column}", "json": "CAST({column} AS text)"},
         id_types={"native": "uuid", "text": "text"},
         id_in_list={"native": "CAST(j.id AS uuid)", "text": "CAST(j.id AS text)"},
+        id_as={"native": "{id}", "text": "CAST({id} AS text)"},
         contains={
             "column": "strpos(CAST({column} AS text), CAST(:text AS text)) > 0",
             "bytes": "position(convert_to(CAST(:payload_text AS text), 'UTF8') IN {column}) > 0",

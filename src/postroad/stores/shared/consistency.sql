@@ -105,7 +105,7 @@ SELECT e.seq, e.event_id, e.event_type, e.aggregate_type, e.aggregate_id, e.aggr
        e.occurred_at, e.position
   FROM {domain_events} e
  WHERE e.aggregate_type = :aggregate_type AND e.aggregate_id = :aggregate_id AND e.occurred_at >= :since
-   AND NOT EXISTS (SELECT 1 FROM {outbox} x WHERE x.{event_id} = e.event_id)
+   AND NOT EXISTS (SELECT 1 FROM {outbox} x WHERE x.{event_id} = {stored_id})
  ORDER BY e.aggregate_version;
 
 -- name: repair_outbox_row
@@ -138,3 +138,9 @@ SELECT d.{delivery_event_id} AS event_id
 
 -- name: ledger_begun
 SELECT consumer_group, event_type, first_seen FROM {handlers} ORDER BY consumer_group, event_type;
+
+-- name: ledger_inbox_ids
+SELECT i.event_id AS event_id FROM {inbox} i
+ WHERE i.consumer_group = :group AND i.event_id >= :low AND i.event_id < :high
+   AND i.topic = :topic AND i.event_type = :event_type
+ ORDER BY i.event_id;

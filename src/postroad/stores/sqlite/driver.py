@@ -48,6 +48,7 @@ class SQLite(Store):
         payload_out={"bytes": "{column}", "text": "{column}", "json": "{column}"},
         id_types={"native": "TEXT", "text": "TEXT"},
         id_in_list={"native": "j.id", "text": "j.id"},
+        id_as={"native": "{id}", "text": "{id}"},
         contains={
             "column": "INSTR({column}, :text) > 0",
             **dict.fromkeys(
