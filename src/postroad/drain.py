@@ -5,7 +5,14 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from postroad.errors import BrokerUnavailable, StoreBusy, StoreUnavailable
+from postroad.brokers.base import Subscription, Topology
+from postroad.errors import (
+    BrokerUnavailable,
+    ConfigurationError,
+    StoreBusy,
+    StoreUnavailable,
+    SubscriptionMissing,
+)
 
 if TYPE_CHECKING:
     from postroad.app import Postroad
@@ -18,6 +25,7 @@ Ask = Callable[[], Awaitable[str]]
 
 
 async def drain(road: "Postroad", timeout: float) -> None:
+    _check_timeout(timeout)
     deadline = road.clock.monotonic() + timeout
     # Writers on other hosts stamp with their own clocks: allow them to be a little ahead of ours.
     written_by = road.clock.now() + timedelta(seconds=1)
@@ -27,7 +35,7 @@ async def drain(road: "Postroad", timeout: float) -> None:
     # Whatever is published after this moment was written after the call.
     sent_by = road.clock.now()
     for subscription in road.topology.subscriptions:
-        await _until_nothing(road, partial(_unhandled, road, subscription.name, sent_by), deadline, timeout)
+        await _until_nothing(road, partial(_unhandled, road, subscription, sent_by), deadline, timeout)
     for group in road.groups:
         await _until_nothing(road, partial(_kept, road, group, written_by), deadline, timeout)
 
@@ -47,10 +55,23 @@ async def unsent(road: "Postroad", written_by: datetime) -> str:
     return ""
 
 
-async def _unhandled(road: "Postroad", subscription: str, sent_by: datetime) -> str:
-    depth = await road.broker.depth(subscription)
+async def _unhandled(road: "Postroad", subscription: Subscription, sent_by: datetime) -> str:
+    try:
+        depth = await road.broker.depth(subscription.name)
+    except SubscriptionMissing:
+        return await _unheard(road, subscription)
     settled = not depth.messages or (not depth.delayed and depth.oldest is not None and depth.oldest > sent_by)
-    return "" if settled else f"{depth.messages} messages in {subscription}"
+    return "" if settled else f"{depth.messages} messages in {subscription.name}"
+
+
+async def _unheard(road: "Postroad", subscription: Subscription) -> str:
+    """Nobody has worked in this group yet. To a topic that is not there, nothing can have been sent."""
+    topic = subscription.topic
+    for change in await road.broker.plan(Topology((topic,))):
+        if (change.action, change.kind, change.name) == ("create", "topic", topic):
+            return ""
+    group = subscription.name.removeprefix(f"{topic}.")
+    return f"group {group} has no subscription yet to {topic}: start a worker, or run postroad topology apply"
 
 
 async def _kept(road: "Postroad", group: str, written_by: datetime) -> str:
@@ -62,9 +83,11 @@ async def _kept(road: "Postroad", group: str, written_by: datetime) -> str:
 async def _until_nothing(road: "Postroad", ask: Ask, deadline: float, timeout: float) -> None:
     pause = _SHORTEST
     while waiting := await _answer(ask):
-        if road.clock.monotonic() + pause > deadline:
+        left = deadline - road.clock.monotonic()
+        if left <= 0:
             raise TimeoutError(f"not drained within {timeout:g} s: {waiting}")
-        await road.clock.sleep(pause)
+        # Never beyond the deadline, at which is asked once more: what was done in the last moment counts.
+        await road.clock.sleep(min(pause, left))
         pause = min(pause * 2, _LONGEST)
 
 
@@ -74,3 +97,9 @@ async def _answer(ask: Ask) -> str:
     except (BrokerUnavailable, StoreUnavailable, StoreBusy) as outage:
         # Relays and workers wait for its end, and so does whoever waits for them.
         return str(outage)
+
+
+def _check_timeout(timeout: float) -> None:
+    # Not a number would be no time at all, and never over.
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
+        raise ConfigurationError(f"drain: timeout is {timeout!r}. Give a number of seconds, 0 or more.")

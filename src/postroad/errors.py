@@ -5,6 +5,7 @@ PostroadError
 │   ├── InvalidSetting         a setting is unknown, missing or has a bad value; names its path
 │   ├── InvalidName            a topic, subscription, event, command or table name breaks a rule
 │   ├── MissingExtra           a driver or broker library is not installed
+│   ├── SubscriptionMissing    the broker has no place for this group in this topic
 │   └── SecondWriter           a handler on SQLite writes through a session of its own
 ├── WriteRefused               nothing was stored: the event may not enter the outbox
 │   ├── NoTransaction          `add` was called outside a transaction
@@ -66,6 +67,13 @@ class MissingExtra(ConfigurationError):
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} is not installed. Run: pip install 'postroad[{extra}]'")
         self.extra = extra
+
+
+class SubscriptionMissing(ConfigurationError):
+    def __init__(self, name: str, near: str = "") -> None:
+        cure = f"Did you mean {near!r}?" if near else "Run: postroad topology apply"
+        super().__init__(f"Subscription {name!r} does not exist. {cure}")
+        self.name = name
 
 
 class SecondWriter(ConfigurationError):

@@ -2,13 +2,15 @@
 
 import asyncio
 from pathlib import Path
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import msgspec
 import pytest
+from sqlalchemy import text
 
-from postroad import Postroad, operations
-from postroad.testing import FaultyBroker, FaultyStore
+from postroad import Postroad, event, operations
+from postroad.errors import ConfigurationError
+from postroad.testing import FaultyBroker, FaultyStore, VirtualClock
 from tests.journeys.test_running import ParcelSent, make_road
 from tests.support.outbox import until
 
@@ -76,3 +78,73 @@ async def test_what_a_person_has_asked_for_again_is_waited_for(database_url: str
             await road.drain()
         assert seen == ["a", "a"]
         assert (await operations.inbox_record(road.store, "readers", added.id)).record.state == "succeeded"
+
+
+async def test_a_group_that_nobody_has_worked_in_yet_has_handled_nothing(sqlite_url: str, broker_url: str) -> None:
+    topic = f"post.p{uuid4().hex[:8]}.events"
+
+    @event(f"{topic}.sent", topic=topic, aggregate="letter")
+    class LetterSent(msgspec.Struct):
+        pass
+
+    async with Postroad("post", sqlite_url, broker_url) as road:
+        road.on(LetterSent, group="writers")(lambda event: None)
+        await road.migrate()
+        await road.drain(timeout=0)  # nothing was ever written
+        async with road.running():
+            async with road.session() as session, session.begin():
+                road.add(session, LetterSent())
+            await road.drain()
+        road.on(LetterSent, group="readers")(lambda event: None)
+        with pytest.raises(TimeoutError, match=f"group readers has no subscription yet to {topic}: start a worker, or"):
+            await road.drain(timeout=0.05)
+        async with road.running():
+            await road.drain()
+
+
+async def run_out(clock: VirtualClock, draining: asyncio.Task[None]) -> None:
+    """Time goes on whenever somebody waits for it."""
+    while not draining.done():
+        if (alarm := clock.next_alarm()) is not None:
+            clock.shift(alarm - clock.monotonic())
+        await asyncio.sleep(0)
+
+
+async def test_it_gives_up_at_its_time_and_not_before(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    async with Postroad("post", f"sqlite:///{tmp_path}/post.db", "embedded:", clock=clock) as road:
+        await road.migrate()
+        async with road.session() as session, session.begin():
+            road.add(session, ParcelSent(parcel="a"))
+        begun = clock.monotonic()
+        draining = asyncio.create_task(road.drain(timeout=0.3))
+        await run_out(clock, draining)
+        with pytest.raises(TimeoutError, match=r"not drained within 0\.3 s: unsent events"):
+            draining.result()
+        assert clock.monotonic() - begun == pytest.approx(0.3)
+
+
+async def test_what_is_done_in_the_last_moment_counts(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    async with Postroad("post", f"sqlite:///{tmp_path}/post.db", "embedded:", clock=clock) as road:
+        await road.migrate()
+        async with road.session() as session, session.begin():
+            road.add(session, ParcelSent(parcel="a"))
+        deadline = clock.monotonic() + 0.3
+        draining = asyncio.create_task(road.drain(timeout=0.3))
+        while clock.next_alarm() != pytest.approx(deadline):
+            if (alarm := clock.next_alarm()) is not None:
+                clock.shift(alarm - clock.monotonic())
+            await asyncio.sleep(0)
+        async with road.session() as session, session.begin():
+            await session.execute(text("DELETE FROM postroad_outbox"))
+        await run_out(clock, draining)
+        draining.result()
+
+
+@pytest.mark.parametrize("timeout", [float("nan"), None, "30", True, -1.0])
+async def test_a_timeout_is_a_number_of_seconds(tmp_path: Path, timeout: float) -> None:
+    road, _ = make_road(tmp_path)
+    async with road:
+        with pytest.raises(ConfigurationError, match=r"drain: timeout is .*\. Give a number of seconds, 0 or more"):
+            await road.drain(timeout=timeout)

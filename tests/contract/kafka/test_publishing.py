@@ -52,7 +52,7 @@ async def test_a_topic_is_never_created_by_sending_to_it(post: Post, kafka_url: 
     """This server would create it for whoever asks with less care."""
     unknown = f"contract.t{uuid4().hex[:12]}.events"
     outcomes = await post.broker.send([post.message("k", topic=unknown), post.message("k", "a")])
-    assert outcomes == [Refused(f"topic {unknown!r} does not exist: run apply"), Confirmed()]
+    assert outcomes == [Refused(f"topic {unknown!r} does not exist. Run: postroad topology apply"), Confirmed()]
     assert unknown not in topics(kafka_url)
 
 

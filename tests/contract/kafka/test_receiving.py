@@ -257,7 +257,7 @@ async def test_two_workers_share_the_keys_and_each_key_stays_in_order(post: Post
 
 async def test_a_subscription_nobody_has_made_is_an_error(broker: KafkaBroker, kafka_url: str) -> None:
     post = Post(broker)
-    with pytest.raises(ConfigurationError, match=r"does not exist\. Run apply first"):
+    with pytest.raises(ConfigurationError, match=r"does not exist\. Run: postroad topology apply"):
         await post.subscribe()
 
 

@@ -118,7 +118,7 @@ async def test_of_a_missing_topic_only_the_first_of_a_key_pays(post: Post, broke
     unknown = [post.message("k", topic="contract.nowhere.events") for _ in range(3)]
     refused, *held_back = await broker.send(unknown)
     assert isinstance(refused, Refused)
-    assert "run apply" in refused.reason
+    assert "Run: postroad topology apply" in refused.reason
     assert [type(outcome) for outcome in held_back] == [Unavailable] * 2
 
 

@@ -283,7 +283,7 @@ async def test_what_is_settled_is_acknowledged_before_the_receiver_closes(
 
 
 async def test_an_unknown_subscription_is_named(broker: PubSubBroker) -> None:
-    with pytest.raises(ConfigurationError, match=r"'a\.events\.nobody' does not exist\. Run apply"):
+    with pytest.raises(ConfigurationError, match=r"'a\.events\.nobody' does not exist\. Run: postroad topology apply"):
         await broker.subscribe("a.events.nobody", Flow())
 
 

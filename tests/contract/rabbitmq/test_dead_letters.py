@@ -56,7 +56,7 @@ async def test_nothing_is_lost_while_the_queue_of_dead_letters_is_missing(
     (delivery,) = await post.take(receiver, 1)
     channel.queue_delete(f"{post.topic}.dlq")
     await delivery.dead("reason")
-    assert "Run apply" in caplog.text
+    assert "Run: postroad topology apply" in caplog.text
     assert await post.has_depth(1)
     assert await post.nothing_comes(receiver)
     await post.broker.apply(post.topology)

@@ -209,7 +209,7 @@ async def test_a_channel_that_the_server_closes_concerns_its_topic_alone(
     assert kinds(outcomes) == [Unavailable, Confirmed, Unavailable]
     assert "404" in outcomes[0].reason  # type: ignore[union-attr]
     (gone,) = await broker.send([post.message()])
-    assert gone == Refused(f"topic {post.topic!r} does not exist: run apply")
+    assert gone == Refused(f"topic {post.topic!r} does not exist. Run: postroad topology apply")
     await broker.apply(post.topology)
     await post.send(post.message())
 

@@ -337,7 +337,7 @@ async def test_a_queue_that_vanishes_is_told_and_its_return_is_noticed(post: Pos
     receiver = await post.subscribe()
     waiting = asyncio.ensure_future(receiver.receive())
     channel.queue_delete(post.subscription.name)
-    with pytest.raises(BrokerUnavailable, match=r"does not exist any more\. Run apply"):
+    with pytest.raises(BrokerUnavailable, match=r"does not exist any more\. Run: postroad topology apply"):
         async with asyncio.timeout(post.patience):
             await waiting
     await post.broker.apply(post.topology)

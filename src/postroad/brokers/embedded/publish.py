@@ -53,7 +53,7 @@ def judge(batch: Sequence[Message], topics: Mapping[str, int]) -> tuple[list[Out
 
 def _letter(message: Message, topics: Mapping[str, int]) -> Letter | Refused:
     if (topic := topics.get(message.topic)) is None:
-        return Refused(f"topic {message.topic!r} does not exist: run apply")
+        return Refused(f"topic {message.topic!r} does not exist. Run: postroad topology apply")
     try:
         attributes = _encode(message.attributes())
     except UnicodeEncodeError as error:

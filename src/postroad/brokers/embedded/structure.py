@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 from postroad.brokers.base import Change, Depth, Subscription, Topology
 from postroad.brokers.embedded.database import SQL, moment
-from postroad.errors import ConfigurationError, UnsupportedByBroker
+from postroad.errors import ConfigurationError, SubscriptionMissing, UnsupportedByBroker
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,7 @@ def find(connection: sqlite3.Connection, now: int, *, name: str) -> Found:
     if row is None:
         names = [s.name for s in subscriptions(connection, now)]
         near = get_close_matches(name, names, n=1)
-        cure = f"Did you mean {near[0]!r}?" if near else "Run apply first."
-        raise ConfigurationError(f"Subscription {name!r} does not exist. {cure}")
+        raise SubscriptionMissing(name, *near)
     return Found(row[0], row[1], Subscription(*row[2:]))
 
 

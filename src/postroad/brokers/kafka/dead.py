@@ -50,7 +50,9 @@ class Graveyard:
             raise
         except BrokerError as error:
             # The message is still in hand, so there is time to put that right.
-            raise BrokerUnavailable(f"{_grave(delivery.topic)} does not take the letter: {error}. Run apply.") from None
+            raise BrokerUnavailable(
+                f"{_grave(delivery.topic)} does not take the letter: {error}. Run: postroad topology apply"
+            ) from None
 
     async def letters(self, topic: str, limit: int, after: str) -> list[DeadLetter]:
         if limit <= 0 or not await self._structure.partitions(_grave(topic)):

@@ -27,7 +27,7 @@ class KnownTopics:
         except PostroadError as error:
             return Unavailable(str(error))  # such as a missing permission: for a person to mend
         if not partitions:
-            return Refused(f"topic {topic!r} does not exist: run apply")
+            return Refused(f"topic {topic!r} does not exist. Run: postroad topology apply")
         if objection := self._structure.objection(topic, partitions):
             return Unavailable(objection)
         self._seen[topic] = time.monotonic()

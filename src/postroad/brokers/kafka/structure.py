@@ -18,7 +18,13 @@ from postroad.brokers.base import Change, Concern, Subscription, Topology
 from postroad.brokers.kafka.address import ANSWER_SECONDS, Address
 from postroad.brokers.kafka.client import REQUEST_SECONDS, Client, Rejection
 from postroad.brokers.kafka.reader import Reader
-from postroad.errors import BrokerError, BrokerUnavailable, ConfigurationError, UnsupportedByBroker
+from postroad.errors import (
+    BrokerError,
+    BrokerUnavailable,
+    ConfigurationError,
+    SubscriptionMissing,
+    UnsupportedByBroker,
+)
 
 _DAY: Final = 86_400.0
 _PAUSE: Final = 0.02
@@ -60,7 +66,7 @@ class Structure:
     async def known_positions(self, subscription: str) -> dict[int, int]:
         if positions := await self.positions(subscription):
             return positions
-        raise ConfigurationError(f"Subscription {subscription!r} does not exist. Run apply first.")
+        raise SubscriptionMissing(subscription)
 
     async def ends(self, topic: str, numbers: Iterable[int]) -> dict[int, tuple[int, int]]:
         """Where each partition begins, and where it ends."""

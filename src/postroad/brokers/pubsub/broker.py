@@ -26,7 +26,7 @@ from postroad.brokers.pubsub.receiver import PubSubDelivery, PubSubReceiver
 from postroad.brokers.pubsub.replay import Replay
 from postroad.brokers.pubsub.structure import LEAST_DEADLINE, MOST_DEADLINE, Structure
 from postroad.clock import Clock
-from postroad.errors import ConfigurationError, PostroadError
+from postroad.errors import PostroadError, SubscriptionMissing
 from postroad.message import Message
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class PubSubBroker:
     async def subscribe(self, subscription: str, flow: Flow) -> PubSubReceiver:
         live = await self._thread.run(self._structure.find, subscription)
         if live is None:
-            raise ConfigurationError(f"Subscription {subscription!r} does not exist. Run apply first.")
+            raise SubscriptionMissing(subscription)
         receiver = PubSubReceiver(self._thread, self._clock, self, short(live.topic), subscription, flow)
         deadline = min(max(live.ack_deadline_seconds, LEAST_DEADLINE), MOST_DEADLINE)
         receiver.consumer = Consumer(self._line, live.name, subscription, deadline, receiver.most, receiver.tell)

@@ -121,7 +121,7 @@ class Publisher:
 
 def _judged(topic: str, rejection: Rejection) -> Refused | Unavailable:
     if rejection.code is grpc.StatusCode.NOT_FOUND:
-        return Refused(f"topic {topic!r} does not exist: run apply")
+        return Refused(f"topic {topic!r} does not exist. Run: postroad topology apply")
     if rejection.code is grpc.StatusCode.INVALID_ARGUMENT:
         return Refused(rejection.details)
     # A key that may not be used, a policy that is not met: for a person to mend, and no message's own fault.

@@ -11,7 +11,7 @@ from postroad.brokers.pubsub.address import Address
 from postroad.brokers.pubsub.emulator import Emulator
 from postroad.brokers.pubsub.line import Line, Rejection, missing, raw
 from postroad.brokers.pubsub.structure import Structure
-from postroad.errors import ConfigurationError, UnsupportedByBroker
+from postroad.errors import ConfigurationError, SubscriptionMissing, UnsupportedByBroker
 
 _NO_DEPTH: Final = "Cloud Monitoring estimates it, for status and metrics: add monitoring=yes to the URL."
 
@@ -69,7 +69,7 @@ class Replay:
     async def _live(self, subscription: str) -> Any:
         live = await self._structure.find(subscription)
         if live is None:
-            raise ConfigurationError(f"Subscription {subscription!r} does not exist. Run apply first.")
+            raise SubscriptionMissing(subscription)
         return live
 
     def _snapshot(self, subscription: str, name: str) -> str:

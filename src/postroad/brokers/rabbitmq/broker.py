@@ -34,7 +34,14 @@ from postroad.brokers.rabbitmq.publisher import QUEUES, Addressed, Publisher
 from postroad.brokers.rabbitmq.receiver import RabbitDelivery, RabbitReceiver, Terms
 from postroad.brokers.rabbitmq.structure import Bindings, Count, Structure
 from postroad.clock import Clock
-from postroad.errors import BrokerError, BrokerUnavailable, ConfigurationError, PostroadError, UnsupportedByBroker
+from postroad.errors import (
+    BrokerError,
+    BrokerUnavailable,
+    ConfigurationError,
+    PostroadError,
+    SubscriptionMissing,
+    UnsupportedByBroker,
+)
 from postroad.message import Message
 
 _NO_SEEK: Final = "A queue forgets what was acknowledged: let the owner publish it again, or use another broker."
@@ -107,7 +114,7 @@ class RabbitBroker:
         except PostroadError as error:
             # An exchange that is not as it should be is for a person to mend, and no other topic's concern.
             return Unavailable(str(error))
-        return None if there else Refused(f"topic {topic!r} does not exist: run apply")
+        return None if there else Refused(f"topic {topic!r} does not exist. Run: postroad topology apply")
 
     def _straight(self, message: Message, known: dict[str, Refused | Unavailable | None], now: datetime) -> Addressed:
         lane = (message.topic, message.wire_key) if message.wire_key else None
@@ -154,7 +161,7 @@ class RabbitBroker:
             # If whoever asked has been cancelled, a consumer without a listener would keep the queue for itself.
             self._thread.spawn(receiver.consumer.aclose)
             if isinstance(error, Rejection) and error.code == NOT_FOUND:
-                raise ConfigurationError(f"Subscription {subscription!r} does not exist. Run apply first.") from None
+                raise SubscriptionMissing(subscription) from None
             raise
         self._receivers = [*(other for other in self._receivers if not other.closed), receiver]
         return receiver
@@ -197,7 +204,7 @@ class RabbitBroker:
         except BrokerError as error:
             # Somebody removed the queue. The message is still in hand, so there is time to put that right.
             self._structure.forget()
-            raise BrokerUnavailable(f"{error}. Run apply.") from None
+            raise BrokerUnavailable(f"{error}. Run: postroad topology apply") from None
 
     # -- looking after it --------------------------------------------------------------------------------
 

@@ -152,7 +152,7 @@ class Consumer:
     def _report(self, error: BrokerError) -> None:
         if isinstance(error, Rejection):
             # The server is there and says no: time alone will not cure that, so it must be heard.
-            gone = f"The queue {self.queue!r} does not exist any more. Run apply."
+            gone = f"The queue {self.queue!r} does not exist any more. Run: postroad topology apply"
             self._tell(BrokerUnavailable(gone if error.code == NOT_FOUND else str(error)))
         else:
             log.debug("cannot receive from %s: %s", self.queue, error)

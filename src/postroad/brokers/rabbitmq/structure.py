@@ -10,7 +10,7 @@ from postroad.brokers.base import Change, Concern, Subscription, Topology
 from postroad.brokers.rabbitmq.channel import ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED, Channel, Rejection
 from postroad.brokers.rabbitmq.layout import Layout, delay_queue, routing_key
 from postroad.brokers.rabbitmq.line import Line
-from postroad.errors import BrokerError, ConfigurationError, UnsupportedByBroker
+from postroad.errors import BrokerError, ConfigurationError, SubscriptionMissing, UnsupportedByBroker
 
 _LONGEST_NAME: Final = 240
 _UNEQUAL: Final = re.compile(
@@ -138,7 +138,7 @@ class Structure:
     async def count(self, subscription: str) -> Count:
         found = await self._count(self._layout.queue(subscription))
         if found is None:
-            raise ConfigurationError(f"Subscription {subscription!r} does not exist. Run apply first.")
+            raise SubscriptionMissing(subscription)
         return found
 
     async def delayed(self, to: str, names: Sequence[str]) -> int:
