@@ -79,13 +79,16 @@ def _run_claimed(world: World, state: State, number: int, worker: Worker, out: S
 
 
 def _acquire(world: World, state: State, number: int, worker: Worker, out: Steps) -> None:
-    """try_acquire with revive, one transaction."""
+    """try_acquire, one transaction."""
     group, event = world.scenario.workers[number], worker.lane[0]
     record = state.inbox[group][event]
     if _being_inserted(world, state, number, event):
         return
     if record.status == SUCCEEDED or record.refused:
         out.append((("duplicate", number, event), _phase(state, number, HANDLED)))
+        return
+    if record.stopped and world.rules.dead_stays_dead:
+        out.append((("dead before", number, event), _phase(state, number, BURYING)))
         return
     blocked = _blocked(world, state, group, event)
     # By whose clock the lease, or the wait for the next try, is over already: both are tried.

@@ -26,6 +26,7 @@ EFFECT_ORDER: Final = "first effect in order"
 ONE_EFFECT: Final = "at most one effect"
 SETTLED_STAYS: Final = "published never reverts"
 HOLDER_MARKS: Final = "only the holder marks"
+DEAD_STAYS: Final = "the dead are left alone"
 OUTAGE_FREE: Final = "an outage costs no attempt"
 DRAINS: Final = "everything comes to its end"
 
@@ -37,6 +38,7 @@ INVARIANTS: Final = (
     ONE_EFFECT,
     SETTLED_STAYS,
     HOLDER_MARKS,
+    DEAD_STAYS,
     OUTAGE_FREE,
     DRAINS,
 )
@@ -54,6 +56,8 @@ def check(world: World, before: State, label: Label, after: State) -> Violation 
     if after.arrived != before.arrived and (broken := _arrival(world, before, after)):
         return broken
     if after.effects is not before.effects and (broken := _effects(world, before, after)):
+        return broken
+    if after.inbox is not before.inbox and (broken := _records(world, before, label, after)):
         return broken
     if after.queues is not before.queues or after.workers is not before.workers or after.rows is not before.rows:
         return _still_somewhere(world, after)
@@ -124,6 +128,19 @@ def _effects(world: World, before: State, after: State) -> Violation | None:
                 if old[other] and after.rows[other].version > row.version:
                     told = f"{name} took effect after {event_name(world, other)} {where}"
                     return Violation(EFFECT_ORDER, told)
+    return None
+
+
+def _records(world: World, before: State, label: Label, after: State) -> Violation | None:
+    if label[0] in ("retry record", "revive"):
+        return None  # a person asked
+    for group, (old, new) in enumerate(zip(before.inbox, after.inbox, strict=True)):
+        for event, (was, is_now) in enumerate(zip(old, new, strict=True)):
+            if was.stopped and not is_now.stopped:
+                told = (
+                    f"{event_name(world, event)} was dead in group {group_name(group)}, yet it is tried again unasked"
+                )
+                return Violation(DEAD_STAYS, told)
     return None
 
 

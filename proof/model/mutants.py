@@ -5,6 +5,7 @@ from typing import Final
 
 from proof.model.explore import Explored, explore
 from proof.model.invariants import (
+    DEAD_STAYS,
     DELIVERY_ORDER,
     DRAINS,
     EFFECT_ORDER,
@@ -99,6 +100,7 @@ MUTANTS: Final = (
     Mutant("rest of the lane goes on", "lane_goes_back", EFFECT_ORDER, _reading(UNKNOWN_COMMIT, published=(0, 1))),
     Mutant("broker lets later ones pass", "broker_holds_key", EFFECT_ORDER,
            _reading(UNKNOWN_COMMIT, published=(0, 1))),
+    Mutant("a copy of a dead event is tried", "dead_stays_dead", DEAD_STAYS, _reading(FAILURE, LOST_VERDICT, tries=1)),
     Mutant("retry scheduler without a lease", "scheduler_leases", ONE_EFFECT, _reading(BUSINESS, acts=1)),
     Mutant("inbox row pruned too early", "record_outlives_copies", ONE_EFFECT,
            _reading(LOST_VERDICT, prunes=True)),

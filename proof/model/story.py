@@ -56,6 +56,7 @@ SENTENCES: Final[dict[str, tuple[str, str]]] = {
     "commit failed": ("we", "{0} commits {1}, but the database is gone and rolls back"),
     "not fresh": ("we", "{0} finds that {1} is known already or must wait"),
     "duplicate": ("we", "{0} finds {1} settled already: a duplicate"),
+    "dead before": ("we", "{0} finds that {1} has failed for good before"),
     "in progress": ("we", "{0} is told that {1} is IN_PROGRESS"),
     "acquire": ("wen", "{0} acquires {1} with a lease (epoch {2}) and runs the handler"),
     "take lease over": ("wenw", "{0} acquires {1} (epoch {2}), for the lease of {3} ran out, and runs the handler"),

@@ -118,6 +118,7 @@ class Rules:
     predecessor_blocks: bool = True
     lane_goes_back: bool = True
     broker_holds_key: bool = True
+    dead_stays_dead: bool = True
     scheduler_leases: bool = True
     record_outlives_copies: bool = True
     crashed_copies_return: bool = True

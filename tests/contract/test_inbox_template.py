@@ -283,18 +283,19 @@ async def test_a_business_error_is_settled_at_once_with_its_message_kept(databas
         assert record.refused
         assert record.error_msg == "BusinessError: sold out"
         assert record.message is not None
-        assert (await b.inbox.try_acquire(GROUP, message, TTL, revive=True)).state is AcquireState.STOPPED
+        assert (await b.inbox.try_acquire(GROUP, message, TTL)).state is AcquireState.STOPPED
         assert (await b.inbox.try_acquire(GROUP, placed(2), TTL)).state is AcquireState.ACQUIRED
 
 
-async def test_a_stopped_record_can_be_revived_with_all_its_attempts(database_url: str) -> None:
+async def test_a_stopped_record_has_all_its_attempts_again_when_a_person_asks(database_url: str) -> None:
     async with bench(database_url) as b:
         message = placed()
         await fail(b, message, PoisonError("cannot be"))
         assert (await b.inbox.try_acquire(GROUP, message, TTL)).state is AcquireState.STOPPED
-        revived = await b.inbox.try_acquire(GROUP, message, TTL, revive=True)
-        assert revived.state is AcquireState.RETRYABLE_FAILED
-        assert revived.retry_count == 0
+        assert await b.inbox.retry(GROUP, message.id)
+        acquired = await b.inbox.try_acquire(GROUP, message, TTL)
+        assert acquired.state is AcquireState.RETRYABLE_FAILED
+        assert acquired.retry_count == 0
 
 
 @pytest.mark.parametrize("end", ["commit", "rollback"])

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from postroad import operations
 from postroad.brokers import connect_broker
 from postroad.brokers.base import Broker, Confirmed, Flow, Subscription, Topology
 from postroad.clock import SystemClock
@@ -117,10 +118,34 @@ async def test_a_dead_letter_that_is_revived_is_handled(sqlite_url: str) -> None
         async with running(made(b, wire, shaky, backoff=Backoff(attempts=1))):
             await until(settled(wire))
             well = True
-            [letter] = await wire.dead_letters(TOPIC)
-            assert await wire.revive(TOPIC, [letter.id]) == 1
+            dead = await operations.dead_page(wire, [TOPIC])
+            assert await operations.retry_dead(b.store, wire, dead, actor="ann") == 1
             await until(settled(wire))
         assert await b.effects() == ["1/1"]
+
+
+@pytest.mark.spec("P10", "P6")
+async def test_a_copy_of_a_dead_event_does_not_take_effect_after_its_successors(sqlite_url: str) -> None:
+    async with bench(sqlite_url) as b, broker() as wire:
+        well, first, second = False, placed(1), placed(2)
+
+        async def shaky(event: OrderPlaced, session: AsyncSession) -> None:
+            if event.n == 1 and not well:
+                raise RuntimeError("not now")
+            await write(event, session)
+
+        await send(wire, first, second)
+        async with running(made(b, wire, shaky, backoff=Backoff(attempts=1))):
+            await until(settled(wire))
+            well = True
+            await send(wire, first)
+            await until(settled(wire))
+            assert await b.effects() == ["1/2"]
+            # There may be two letters of it; it takes effect once.
+            dead = await operations.dead_page(wire, [TOPIC])
+            await operations.retry_dead(b.store, wire, dead, actor="ann")
+            await until(settled(wire))
+        assert await b.effects() == ["1/2", "1/1"]
 
 
 # --- the way out --------------------------------------------------------------------------------------

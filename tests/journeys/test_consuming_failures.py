@@ -111,12 +111,25 @@ async def test_after_the_last_attempt_an_event_is_dead_and_its_key_goes_on(datab
         assert (at_work.statistics.failed, at_work.statistics.dead) == (3, 1)
 
 
+@pytest.mark.spec("P10", "T4")
+async def test_a_dead_event_that_comes_again_unasked_is_dead_again_untried(database_url: str) -> None:
+    """Dead, and not acknowledged: it may come again because the worker died before it could say so."""
+    async with bench(database_url) as b:
+        broken = Broken({1: 1})
+        at_work, message = subscriber(b, handlers(broken), backoff=Backoff(attempts=1)), placed()
+        [(_, reason, _)] = await deliver(at_work, [message])
+        assert await deliver(at_work, [message, message]) == [("dead", reason, 1)] * 2
+        assert (broken.tried, await b.effects()) == ([1], [])
+        assert (await b.record(message)).stopped
+
+
 @pytest.mark.spec("R9")
-async def test_a_dead_event_that_is_revived_has_all_its_attempts_again(database_url: str) -> None:
+async def test_a_dead_event_that_a_person_revives_has_all_its_attempts_again(database_url: str) -> None:
     async with bench(database_url) as b:
         at_work = subscriber(b, handlers(Broken({1: 2})), backoff=Backoff(attempts=1))
         message = placed()
         assert (await deliver(at_work, [message]))[0][0] == "dead"
+        await b.store.change("inbox_revive", group=GROUP, event_id=message.id)
         patient = subscriber(b, handlers(Broken({1: 1})), backoff=Backoff(attempts=2, base=0.0))
         assert await deliver(patient, [message]) == [("retry", 0, 1)]
         assert await deliver(patient, [message]) == [("ack", 1)]

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from postroad import Postroad, event
+from postroad import Postroad, event, operations
 from postroad.errors import PoisonError
 from postroad.message import Message
 from postroad.relay import RelayOptions
@@ -152,7 +152,8 @@ async def test_poison_dies_at_once_and_is_revived_for_its_group_alone(road: Post
         (letter,) = await road.broker.dead_letters(TOPIC)
         assert letter.reason == "PoisonError: no such chapter"
         cured = True
-        assert await road.broker.revive(TOPIC, [letter.id]) == 1
+        dead = await operations.dead_page(road.broker, [TOPIC])
+        assert await operations.retry_dead(road.store, road.broker, dead, actor="ann") == 1
         await road.drain(60)
     assert await trail(road) == {"a": [0]}
     assert len(seen) == 1

@@ -13,7 +13,7 @@ from sqlalchemy import NullPool, create_engine, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from postroad import Backoff, PoisonError, Postroad, RelayOptions, SubscriberOptions, event
+from postroad import Backoff, PoisonError, Postroad, RelayOptions, SubscriberOptions, event, operations
 from tests.journeys.test_docs import blocks, run
 from tests.support.commands import Shell
 
@@ -130,7 +130,8 @@ async def test_poison_is_found_among_the_dead_and_comes_back_when_it_is_mended(r
         (letter,) = await road.broker.dead_letters(TOPIC)
         assert (letter.subscription, letter.reason) == (f"{TOPIC}.{GROUP}", "PoisonError: no such parcel")
         mended = True
-        assert await road.broker.revive(TOPIC, [letter.id]) == 1
+        dead = await operations.dead_page(road.broker, [TOPIC])
+        assert await operations.retry_dead(road.store, road.broker, dead, actor="ann") == 1
         await road.drain(60)
     assert await trail(road) == {"a": [0], "p": [0]}
 

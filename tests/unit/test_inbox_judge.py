@@ -17,7 +17,7 @@ def judged(**changed: Any) -> AcquireState:
         "locked_until": None, "epoch": 1, "next_retry_at": None, "retry_count": 0, "error_msg": None,
         "received_at": NOW, "processed_at": None, "message": None,
     }  # fmt: skip
-    return judge(Record(**values | changed), message, now=NOW, blocked_until=None, revive=False)[0]
+    return judge(Record(**values | changed), message, now=NOW, blocked_until=None)[0]
 
 
 def test_a_lease_that_ends_now_has_ended() -> None:

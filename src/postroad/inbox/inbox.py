@@ -93,15 +93,9 @@ class Inbox(Records):
     # -- leases ----------------------------------------------------------------------------------------
 
     async def try_acquire(
-        self,
-        group: str,
-        message: Message,
-        lock_ttl: float,
-        *,
-        keep_message: bool = False,
-        revive: bool = False,
+        self, group: str, message: Message, lock_ttl: float, *, keep_message: bool = False
     ) -> Acquired:
-        """The right to handle a message, or why not. With `revive`, also one that had failed for good."""
+        """The right to handle a message, or why not."""
         columns, kept = columns_of(message), pack(message) if keep_message else None
         async with self.store.transaction() as connection:
             await self.store.execute(connection, "inbox_open", group=group, message=kept, kept=keep_message, **columns)
@@ -110,7 +104,7 @@ class Inbox(Records):
             record = record_of(row, self.store)
             now, blocked_until = self.store.time_out(row.read_at), self.store.time_out(row.blocked_until)
             assert now is not None
-            state, wait = judge(record, message, now=now, blocked_until=blocked_until, revive=revive)
+            state, wait = judge(record, message, now=now, blocked_until=blocked_until)
             if state not in _OURS:
                 if keep_message and blocked_until and record.status is Status.PROCESSING and not record.locked_by:
                     # Nobody will deliver it again: it waits here, behind its predecessor.
@@ -119,9 +113,8 @@ class Inbox(Records):
                     # A record of an attempt that did not begin would send the next one the long way round.
                     await connection.rollback()
                 return Acquired(state, wait=wait, retry_count=record.retry_count, record=record)
-            failures = 0 if record.stopped else record.retry_count
-            await self._take(connection, record, lock_ttl, failures)
-        return Acquired(state, Lease(group, message.id, record.epoch + 1), failures, record=record)
+            await self._take(connection, record, lock_ttl)
+        return Acquired(state, Lease(group, message.id, record.epoch + 1), record.retry_count, record=record)
 
     async def _keep_waiting(self, connection: AsyncConnection, record: Record, wait: float) -> None:
         await self.store.execute(
@@ -137,7 +130,7 @@ class Inbox(Records):
             message=None,
         )
 
-    async def _take(self, connection: AsyncConnection, record: Record, ttl: float, failures: int) -> None:
+    async def _take(self, connection: AsyncConnection, record: Record, ttl: float) -> None:
         await self.store.execute(
             connection,
             "inbox_take",
@@ -145,7 +138,6 @@ class Inbox(Records):
             event_id=record.event_id,
             owner=self.worker_name,
             seconds=ttl,
-            retry_count=failures,
         )
 
     async def renew(self, lease: Lease, lock_ttl: float) -> bool:

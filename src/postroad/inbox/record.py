@@ -115,14 +115,14 @@ class ConsumeResult:
 
 
 def judge(
-    record: Record, message: Message, *, now: datetime, blocked_until: datetime | None, revive: bool
+    record: Record, message: Message, *, now: datetime, blocked_until: datetime | None
 ) -> tuple[AcquireState, float]:
     """What may be done with a record now, by the database's clock, and how long to wait if nothing."""
     if record.event_type != message.type:
         return AcquireState.CONFLICT, 0.0
     if record.status is Status.SUCCEEDED:
         return AcquireState.REPLAY_SUCCEEDED, 0.0
-    if record.refused or (record.stopped and not revive):
+    if record.stopped:
         return AcquireState.STOPPED, 0.0
     if record.status is Status.PROCESSING and record.locked_until and record.locked_until > now:
         # Its holder may be done at any moment, long before the lease ends.

@@ -199,10 +199,12 @@ class Handling:
             # Most often; and seen without a transaction that writes.
             await self._duplicate(item)
             return None
-        acquired = await self._inbox.try_acquire(self._group, item.message, self._options.lock_ttl, revive=True)
+        acquired = await self._inbox.try_acquire(self._group, item.message, self._options.lock_ttl)
         match acquired.state:
-            case AcquireState.REPLAY_SUCCEEDED | AcquireState.STOPPED:
+            case AcquireState.REPLAY_SUCCEEDED:
                 await self._duplicate(item)
+            case AcquireState.STOPPED:
+                await self._stopped_before(item, acquired)
             case AcquireState.CONFLICT:
                 await self._contradicted(item, acquired)
             case AcquireState.IN_PROGRESS:
@@ -281,6 +283,19 @@ class Handling:
         )
         _log.log(level, "%s", text, extra=identity(item, self._group, "failed", attempt=failures))
         _log.debug("traceback of %s", item.message.id, exc_info=error)
+
+    async def _stopped_before(self, item: Ready, acquired: Acquired) -> None:
+        record = acquired.record
+        assert record is not None
+        if record.refused:
+            await self._duplicate(item)
+            return
+        # Not only acknowledged: whoever recorded the failure may have died before there was a dead letter of it. And
+        # not tried: nobody asked for this copy, and what came after the event may have taken effect since.
+        told = "%s %s has failed for good in group %s before, and goes to the dead letters untried"
+        about = identity(item, self._group, "duplicate")
+        _log.warning(told, item.message.type, item.message.id, self._group, extra=about)
+        await self._dead(item, record.error_msg or "failed for good before")
 
     async def _contradicted(self, item: Ready, acquired: Acquired) -> None:
         error = conflict(item.message, acquired.record)

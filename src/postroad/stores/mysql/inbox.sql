@@ -52,7 +52,7 @@ SELECT consumer_group, event_id, tenant_id, event_type, topic, ordering_key, ver
 -- waiting_key stays: until this attempt is over, later events of the key must wait.
 UPDATE {inbox}
    SET status = 0, locked_by = :owner, locked_until = UTC_TIMESTAMP(6) + INTERVAL ROUND(:seconds * 1000000) MICROSECOND,
-       epoch = epoch + 1, retry_count = :retry_count, next_retry_at = NULL, processed_at = NULL
+       epoch = epoch + 1, next_retry_at = NULL, processed_at = NULL
  WHERE consumer_group = :group AND event_id = :event_id;
 
 -- name: inbox_renew

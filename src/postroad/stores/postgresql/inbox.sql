@@ -47,7 +47,7 @@ SELECT consumer_group, event_id, tenant_id, event_type, topic, ordering_key, ver
 UPDATE {inbox}
    SET status = 0, locked_by = :owner,
        locked_until = clock_timestamp() + make_interval(secs => CAST(:seconds AS double precision)),
-       epoch = epoch + 1, retry_count = :retry_count, next_retry_at = NULL, processed_at = NULL
+       epoch = epoch + 1, next_retry_at = NULL, processed_at = NULL
  WHERE consumer_group = :group AND event_id = :event_id;
 
 -- name: inbox_renew
