@@ -58,7 +58,7 @@ class InvalidSetting(ConfigurationError):
 class InvalidName(ConfigurationError):
     """A name breaks one of the naming rules."""
 
-    def __init__(self, kind: str, name: str, rule: str) -> None:
+    def __init__(self, kind: str, name: object, rule: str) -> None:
         super().__init__(f"{kind} name {name!r}: {rule}")
         self.kind, self.name, self.rule = kind, name, rule
 

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import msgspec
 
-from postroad.errors import ConfigurationError, InvalidPayload
+from postroad.errors import ConfigurationError, InvalidName, InvalidPayload
 from postroad.naming import check_aggregate, check_command, check_event_type, check_identifier, check_topic
 
 C = TypeVar("C", bound=type)
@@ -55,7 +55,7 @@ def event(
 
     `envelope` is a protobuf message with the event in one of its fields and event_id, version and the like in others.
     """
-    (check_command if type.startswith("Command.") else check_event_type)(type)
+    (check_command if str(type).startswith("Command.") else check_event_type)(type)
     check_topic(topic)
     check_aggregate(aggregate)
     if outbox is not None:
@@ -187,6 +187,8 @@ def check_class(cls: type) -> None:
 
 
 def check_key(cls: type, key: str | None) -> None:
+    if key is not None and not isinstance(key, str):
+        raise InvalidName("key", key, f"must be text, is {type(key).__name__}. Name a field of {cls.__qualname__}.")
     fields = field_names(cls)
     if key is None or fields is None or key in fields:
         return

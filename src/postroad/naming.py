@@ -40,6 +40,7 @@ _IDENTIFIER: Final = re.compile(r"(?:[A-Za-z_][A-Za-z0-9_]*\.)?[A-Za-z_][A-Za-z0
 
 
 def check_topic(name: str) -> str:
+    _require_text("topic", name)
     if fault := _topic_fault(name):
         raise InvalidName("topic", name, fault + _suggestion(name))
     return name
@@ -47,6 +48,7 @@ def check_topic(name: str) -> str:
 
 def check_dead_letter_topic(name: str) -> str:
     """A topic's own name with `.dlq` behind it."""
+    _require_text("dead-letter topic", name)
     topic = name.removesuffix(DEAD_LETTERS)
     if topic == name:
         raise InvalidName("dead-letter topic", name, f"must end with {DEAD_LETTERS}.")
@@ -56,6 +58,7 @@ def check_dead_letter_topic(name: str) -> str:
 
 
 def check_subscription(name: str) -> str:
+    _require_text("subscription", name)
     topic, _, service = name.rpartition(".")
     form = "must be <topic>.<service>-<role> or <topic>.<service>; "
     if fault := _topic_fault(topic):
@@ -67,6 +70,7 @@ def check_subscription(name: str) -> str:
 
 def check_group(name: str, *, on_broker: bool = True) -> str:
     """On a broker a group becomes part of a subscription's name; in process it may also be `ORDER`."""
+    _require_text("group", name)
     if on_broker:
         fault = _group_fault(name)
     else:
@@ -80,6 +84,7 @@ def check_group(name: str, *, on_broker: bool = True) -> str:
 
 def check_event_type(name: str) -> str:
     """Any of the accepted forms. Dotted Pascal names follow the domain events' rules, tense included."""
+    _require_text("event type", name)
     if _DOTTED_PASCAL.fullmatch(name):
         return check_domain_event(name)
     if fault := _length_fault(name, _MAX_TYPE):
@@ -94,6 +99,7 @@ def check_event_type(name: str) -> str:
 def check_domain_event(name: str) -> str:
     """`Genesis.Session.Started`: Domain.Aggregate[.Entity].Action, the action in the past tense."""
     kind = "event type"
+    _require_text(kind, name)
     if name.startswith("Command."):
         raise InvalidName(kind, name, "is a command's name; an event's does not begin with 'Command.'.")
     action = _action(kind, name, name, "Genesis.Session.Started")
@@ -105,6 +111,7 @@ def check_domain_event(name: str) -> str:
 
 def check_command(name: str) -> str:
     """`Command.Genesis.Session.Start`: an order, not yet a fact."""
+    _require_text("command", name)
     if not name.startswith("Command."):
         raise InvalidName("command", name, "must begin with 'Command.', such as 'Command.Genesis.Session.Start'.")
     action = _action("command", name, name.removeprefix("Command."), "Command.Genesis.Session.Start")
@@ -146,6 +153,7 @@ def eventless(commands: Iterable[str], events: Collection[str]) -> list[InvalidN
 
 def check_aggregate(name: str) -> str:
     """The aggregate's type: `order`, `Order`, `order-line`."""
+    _require_text("aggregate", name)
     if fault := _length_fault(name, 64):
         raise InvalidName("aggregate", name, fault)
     if not _AGGREGATE.fullmatch(name):
@@ -155,11 +163,17 @@ def check_aggregate(name: str) -> str:
 
 def check_identifier(name: str) -> str:
     """A table's name, with or without its schema, that needs no quoting in any store."""
+    _require_text("table", name)
     if not _IDENTIFIER.fullmatch(name):
         raise InvalidName("table", name, "must have only letters, digits and underscores, as table or schema.table.")
     if any(len(part) > _MAX_IDENTIFIER for part in name.split(".")):
         raise InvalidName("table", name, f"has a part longer than {_MAX_IDENTIFIER} characters.")
     return name
+
+
+def _require_text(kind: str, name: object) -> None:
+    if not isinstance(name, str):
+        raise InvalidName(kind, name, f"must be text, is {type(name).__name__}.")
 
 
 def _topic_fault(name: str) -> str:

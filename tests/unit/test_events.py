@@ -103,6 +103,11 @@ def test_a_subclass_needs_a_declaration_of_its_own() -> None:
         ({"topic": "prod.shop.events"}, InvalidName),
         ({"aggregate": "order/line"}, InvalidName),
         ({"outbox": "out box"}, InvalidName),
+        ({"type": None}, InvalidName),
+        ({"type": 5}, InvalidName),
+        ({"topic": None}, InvalidName),
+        ({"aggregate": None}, InvalidName),
+        ({"outbox": 5}, InvalidName),
         ({"schema_version": 0}, ConfigurationError),
         ({"schema_version": True}, ConfigurationError),
         ({"schema_version": "v1"}, ConfigurationError),
@@ -121,6 +126,8 @@ def test_a_key_that_is_no_field_is_refused_with_the_nearest_one() -> None:
         event("order.placed", **WHERE, key="orderid")(Placed)
     with pytest.raises(ConfigurationError, match="Its fields are: order_id"):
         event("order.placed", **WHERE, key="zzz")(Placed)
+    with pytest.raises(InvalidName, match="must be text, is int. Name a field of .*Placed"):
+        event("order.placed", **WHERE, key=5)(Placed)  # type: ignore[arg-type]
 
 
 class Colour(enum.StrEnum):

@@ -1,5 +1,8 @@
 """Names: what is accepted, what is refused, and that the refusal says the rule and the cure."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from postroad.errors import InvalidName
@@ -378,3 +381,24 @@ def test_table_names_that_are_refused(name: str) -> None:
     with pytest.raises(InvalidName) as refusal:
         check_identifier(name)
     assert refusal.value.kind == "table"
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        check_topic,
+        check_dead_letter_topic,
+        check_subscription,
+        check_group,
+        check_event_type,
+        check_domain_event,
+        check_command,
+        event_of,
+        check_aggregate,
+        check_identifier,
+    ],
+)
+@pytest.mark.parametrize(("name", "told"), [(None, "NoneType"), (5, "int"), (b"a.events", "bytes")])
+def test_what_is_no_text_is_no_name(check: Callable[[Any], str], name: object, told: str) -> None:
+    with pytest.raises(InvalidName, match=rf"name .*: must be text, is {told}\."):
+        check(name)

@@ -2,13 +2,14 @@
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from postroad.errors import InvalidPayload
 from postroad.events import event_type_of
 from postroad.outbox import Outbox
-from postroad.outbox.checks import checked_headers, checked_key, checked_tenant, checked_version, deliver_at
+from postroad.outbox.checks import checked_headers, checked_id, checked_tenant, checked_version, deliver_at
 from postroad.stores import open_store
 from postroad.testing.office import Posted
 
@@ -20,6 +21,11 @@ from postroad.testing.office import Posted
         ("idempotency_key", 5, "is int, not text or UUID"),
         ("idempotency_key", b"", "is bytes, not text or UUID"),
         ("idempotency_key", "", "must not be empty"),
+        ("correlation_id", 5, "is int, not text or UUID"),
+        ("correlation_id", "", "must not be empty; leave it out for none"),
+        ("correlation_id", "\ud800", "surrogate"),
+        ("user_id", object(), "is object, not text or UUID"),
+        ("user_id", "", "must not be empty; leave it out for none"),
         ("headers", {1: "x"}, "a name of type int"),
         ("headers", {None: "x"}, "a name of type NoneType"),
         ("headers", ["x"], "is list, not a mapping"),
@@ -72,7 +78,8 @@ def test_a_delay_of_nothing_or_of_more_than_a_year_is_refused(delay: Any) -> Non
 
 def test_what_is_as_long_as_it_may_be_is_taken() -> None:
     assert checked_tenant(KIND, "t" * 255) == "t" * 255
-    assert checked_key(KIND, "k") == "k"
-    assert checked_key(KIND, None) is None
+    assert checked_id(KIND, "user_id", "u") == "u"
+    assert checked_id(KIND, "user_id", UUID(int=7)) == str(UUID(int=7))
+    assert checked_id(KIND, "user_id", None) is None
     assert checked_headers(KIND, {"a": "b"}) == {"a": "b"}
     assert checked_headers(KIND, None) == {}

@@ -34,7 +34,7 @@ from postroad.eventstore import DomainEvent, EventStore
 from postroad.inbox.keeper import LeaseKeeper
 from postroad.inbox.transaction import handling
 from postroad.message import Message, new_id, parse_id
-from postroad.outbox.checks import checked_tenant
+from postroad.outbox.checks import checked_id, checked_tenant
 from postroad.retry import Backoff, Dead, Retry, decide, describe
 
 _FRESH_STARTS: Final = 20
@@ -87,9 +87,11 @@ class Executor:
                 occurred_at=now,
                 payload=json_codec.encode(command, kind),
                 tenant=checked_tenant(kind, tenant) if tenant is not None else (cause.tenant if cause else ""),
-                correlation_id=_text(correlation_id) or (cause and cause.correlation_id) or f"flow-{id}",
+                correlation_id=checked_id(kind, "correlation_id", correlation_id)
+                or (cause and cause.correlation_id)
+                or f"flow-{id}",
                 causation_id=str(cause.id) if cause else None,
-                user_id=_text(user_id) or (cause.user_id if cause else None),
+                user_id=checked_id(kind, "user_id", user_id) or (cause.user_id if cause else None),
             )
             check_size(message, sys.maxsize)
         except InvalidPayload as fault:
@@ -274,7 +276,3 @@ def _id(name: str, command_id: UUID | str | None) -> UUID | None:
         return parse_id(command_id)
     except (ValueError, TypeError) as fault:
         raise InvalidCommand(f"{name}: field command_id: {fault}. Give each command a UUID or ULID.") from None
-
-
-def _text(value: str | UUID | None) -> str | None:
-    return None if value is None else str(value)

@@ -20,21 +20,21 @@ def checked_version(kind: EventType, version: int | None) -> int | None:
     return version
 
 
-def checked_key(kind: EventType, key: str | UUID | None) -> str | None:
-    if key is None:
+def checked_id(kind: EventType, field: str, id: str | UUID | None) -> str | None:
+    """An idempotency key, a correlation id, a user: text as the caller has it, or a UUID."""
+    if id is None:
         return None
-    if isinstance(key, UUID):
-        return str(key)
-    if not isinstance(key, str):
-        raise InvalidPayload(kind.name, "idempotency_key", f"is {type(key).__name__}, not text or UUID")
-    if not key:
-        raise InvalidPayload(kind.name, "idempotency_key", "must not be empty; leave it out for none")
+    if isinstance(id, UUID):
+        return str(id)
+    if not isinstance(id, str):
+        raise InvalidPayload(kind.name, field, f"is {type(id).__name__}, not text or UUID")
+    if not id:
+        raise InvalidPayload(kind.name, field, "must not be empty; leave it out for none")
     try:
-        key.encode()
+        id.encode()
     except UnicodeEncodeError:
-        rule = "contains half a surrogate pair, which is not Unicode text"
-        raise InvalidPayload(kind.name, "idempotency_key", rule) from None
-    return key
+        raise InvalidPayload(kind.name, field, "contains half a surrogate pair, which is not Unicode text") from None
+    return id
 
 
 def checked_tenant(kind: EventType, tenant: str) -> str:

@@ -19,7 +19,7 @@ from postroad.context import current_message
 from postroad.errors import ConfigurationError
 from postroad.events import EventType, aggregate_id_of, event_type_of
 from postroad.message import OPTIONAL_ATTRIBUTES, Message, id_from_key, new_id, ordering_key, shard_of
-from postroad.outbox.checks import checked_headers, checked_key, checked_tenant, checked_version, deliver_at
+from postroad.outbox.checks import checked_headers, checked_id, checked_tenant, checked_version, deliver_at
 from postroad.outbox.connections import write
 from postroad.outbox.copies import kind_of, newest_first
 from postroad.outbox.wake import Wake
@@ -110,7 +110,7 @@ class Outbox:
         cause = current_message.get()
         trace = tracing.writing(kind.name, kind.topic, cause)
         trace_id, span_id = tracing.ids_of(trace) if trace else (None, None)
-        key = checked_key(kind, idempotency_key)
+        key = checked_id(kind, "idempotency_key", idempotency_key)
         id = id_from_key(self.source, kind.name, key) if key else new_id(now, self.randomness)
         message = Message(
             id=id,
@@ -123,9 +123,11 @@ class Outbox:
             payload=b"",
             tenant=checked_tenant(kind, tenant) if tenant is not None else (cause.tenant if cause else ""),
             headers={**trace, **checked_headers(kind, headers)},
-            correlation_id=_text(correlation_id) or (cause and cause.correlation_id) or str(cause.id if cause else id),
+            correlation_id=checked_id(kind, "correlation_id", correlation_id)
+            or (cause and cause.correlation_id)
+            or str(cause.id if cause else id),
             causation_id=str(cause.id) if cause else None,
-            user_id=_text(user_id) or (cause.user_id if cause else None),
+            user_id=checked_id(kind, "user_id", user_id) or (cause.user_id if cause else None),
             source_service=self.source,
             source_version=self.source_version,
             trace_id=trace_id,
@@ -210,7 +212,3 @@ class Outbox:
     def close(self) -> None:
         for wake in self.wakes.values():
             wake.close()
-
-
-def _text(value: str | UUID | None) -> str | None:
-    return None if value is None else str(value)

@@ -1,6 +1,7 @@
 """A command, its events and their outbox rows are one; the same id is the same command."""
 
 import asyncio
+from typing import Any
 from uuid import UUID, uuid4
 
 import msgspec
@@ -198,6 +199,15 @@ async def test_what_cannot_be_stored_is_refused_by_field_and_leaves_nothing(
 ) -> None:
     with pytest.raises(InvalidCommand, match=told):
         await road.execute(command, command_id=id)
+    assert (await kept(road))["commands"] == []
+
+
+@pytest.mark.spec("G6")
+@pytest.mark.parametrize("field", ["correlation_id", "user_id"])
+@pytest.mark.parametrize(("value", "told"), [(5, "is int, not text or UUID"), ("", "must not be empty")])
+async def test_whom_a_command_comes_from_is_text_or_a_uuid(road: Postroad, field: str, value: Any, told: str) -> None:
+    with pytest.raises(InvalidCommand, match=f"field {field}: {told}"):
+        await road.execute(StartSession("s-1"), **{field: value})
     assert (await kept(road))["commands"] == []
 
 
