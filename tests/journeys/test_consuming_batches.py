@@ -6,14 +6,16 @@ import pytest
 from sqlalchemy import event as sqlalchemy_event
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from postroad.context import current_message
+from postroad.context import current_message, origin
 from postroad.errors import StoreUnavailable
 from postroad.handlers import Registry
 from postroad.message import Message
+from postroad.outbox import Outbox
 from postroad.retry import Retry
 from tests.support.consuming import (
     GROUP,
     Bench,
+    OrderCancelled,
     OrderPlaced,
     bench,
     deliver,
@@ -189,3 +191,40 @@ async def test_an_outage_gives_a_whole_batch_back_at_once(sqlite_url: str, monke
         verdicts = await deliver(subscriber(b, batches(Lists(), batch=10)), messages)
         assert [verdict[0] for verdict in verdicts] == ["retry"] * 5
         assert len(asked) == 1
+
+
+class Follows(Lists):
+    """A batch handler that writes an event of its own."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        super().__init__()
+        self.outbox, self.added = outbox, []
+
+    async def __call__(self, events: list[OrderPlaced], session: AsyncSession, messages: list[Message]) -> None:
+        self.added.append(self.outbox.add(session, OrderCancelled("9")).message)
+
+
+@pytest.mark.spec("G5", "T2")
+@pytest.mark.parametrize("field", ["tenant", "correlation_id", "user_id"])
+async def test_what_a_batch_adds_inherits_what_all_of_it_agree_on(sqlite_url: str, field: str) -> None:
+    said = {"tenant": "north", "correlation_id": "flow-1", "user_id": "ada"}
+    async with bench(sqlite_url) as b:
+        handler = Follows(Outbox(b.store, "shop"))
+        at_work = subscriber(b, batches(handler, batch=10))
+        await deliver(at_work, [placed(1, "a", **said), placed(1, "b", **said)])
+        await deliver(at_work, [placed(2, "a", **said), placed(2, "b", **said | {field: "another"})])
+        agreed, differing = handler.added
+        assert {name: getattr(agreed, name) for name in said} == said
+        assert agreed.causation_id is None
+        own = {"tenant": "", "correlation_id": str(differing.id), "user_id": None}
+        assert {name: getattr(differing, name) for name in said} == said | {field: own[field]}
+
+
+@pytest.mark.spec("G5")
+async def test_a_batch_of_one_is_the_cause_of_what_it_adds(sqlite_url: str) -> None:
+    async with bench(sqlite_url) as b:
+        handler, only = Follows(Outbox(b.store, "shop")), placed(1, tenant="north", correlation_id="flow-1")
+        await deliver(subscriber(b, batches(handler, batch=10)), [only])
+        [added] = handler.added
+        assert (added.causation_id, added.correlation_id, added.tenant) == (str(only.id), "flow-1", "north")
+        assert origin() is None

@@ -126,7 +126,7 @@ def test_a_key_that_is_no_field_is_refused_with_the_nearest_one() -> None:
         event("order.placed", **WHERE, key="orderid")(Placed)
     with pytest.raises(ConfigurationError, match="Its fields are: order_id"):
         event("order.placed", **WHERE, key="zzz")(Placed)
-    with pytest.raises(InvalidName, match="must be text, is int. Name a field of .*Placed"):
+    with pytest.raises(InvalidName, match=r"must be text, is int\. Name a field of .*Placed"):
         event("order.placed", **WHERE, key=5)(Placed)  # type: ignore[arg-type]
 
 

@@ -16,7 +16,7 @@ from postroad.codec.limits import check_size
 from postroad.commands.box import CommandBox, Held, renew
 from postroad.commands.declare import CommandHandler, Commands
 from postroad.commands.record import CommandRecord, CommandStatus
-from postroad.context import current_message
+from postroad.context import current_message, origin
 from postroad.errors import (
     ConfigurationError,
     InvalidCommand,
@@ -75,6 +75,7 @@ class Executor:
         """The command as it is stored. Raises InvalidCommand, naming the field, for one that cannot be."""
         kind, now = self.commands.kind_of(command), self._clock.now()
         cause = cause or current_message.get()
+        inherited = cause or origin()
         id = _id(kind.name, command_id) or new_id(now, self._randomness)
         try:
             message = Message(
@@ -86,12 +87,12 @@ class Executor:
                 version=None,
                 occurred_at=now,
                 payload=json_codec.encode(command, kind),
-                tenant=checked_tenant(kind, tenant) if tenant is not None else (cause.tenant if cause else ""),
+                tenant=checked_tenant(kind, tenant) if tenant is not None else (inherited.tenant if inherited else ""),
                 correlation_id=checked_id(kind, "correlation_id", correlation_id)
-                or (cause and cause.correlation_id)
+                or (inherited and inherited.correlation_id)
                 or f"flow-{id}",
                 causation_id=str(cause.id) if cause else None,
-                user_id=checked_id(kind, "user_id", user_id) or (cause.user_id if cause else None),
+                user_id=checked_id(kind, "user_id", user_id) or (inherited.user_id if inherited else None),
             )
             check_size(message, sys.maxsize)
         except InvalidPayload as fault:
@@ -102,7 +103,7 @@ class Executor:
 
     async def execute(self, message: Message) -> Sequence[DomainEvent]:
         """In transactions of its own. A failure is recorded and raised: whether to try again is for the caller."""
-        if current_message.get() is not None:
+        if origin() is not None:
             raise ConfigurationError(
                 f"{message.type} is executed inside a handler, in a transaction of its own: it would stay done if the "
                 "handler failed. Write: await road.execute(command, session=session)"

@@ -10,7 +10,7 @@ from typing import Any, Final
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
-from postroad.context import current_message
+from postroad.context import current_message, handling_batch
 from postroad.errors import ConfigurationError, TransientError
 from postroad.events import EventType
 from postroad.message import Message
@@ -46,7 +46,7 @@ class Handler:
         """In turn, or as one list; in the session's transaction, which is not ended here."""
         if self.batch is not None:
             offered = {"messages": list(messages), "road": road}
-            with tracing.handling(self.group, messages):
+            with handling_batch(messages), tracing.handling(self.group, messages):
                 await self.call(list(events), offered, session)
             return
         for event, message in zip(events, messages, strict=True):

@@ -171,7 +171,8 @@ def _write_sqlite3(connection: Any, store: Store, table: OutboxTable, row: Row, 
 
 
 def _sqlite3_file(connection: Any) -> str:
-    return next((file for _, name, file in connection.execute("PRAGMA database_list") if name == "main"), "")
+    # No file is what it says of a database in memory.
+    return next(file for _, name, file in connection.execute("PRAGMA database_list") if name == "main") or ":memory:"
 
 
 _DRIVERS: dict[str, Write] = {"asyncpg": _write_asyncpg, "pymysql": _write_pymysql, "sqlite3": _write_sqlite3}

@@ -15,7 +15,7 @@ from postroad.codec import json as json_codec
 from postroad.codec.formats import format_of
 from postroad.codec.late_version import ROOM as LATE_VERSION
 from postroad.codec.limits import check_size
-from postroad.context import current_message
+from postroad.context import current_message, origin
 from postroad.errors import ConfigurationError
 from postroad.events import EventType, aggregate_id_of, event_type_of
 from postroad.message import OPTIONAL_ATTRIBUTES, Message, id_from_key, new_id, ordering_key, shard_of
@@ -107,7 +107,7 @@ class Outbox:
         event, *older = newest_first([event, *also], version) if also else [event]
         kind = kind_of(event)
         now = self.clock.now()
-        cause = current_message.get()
+        cause, inherited = current_message.get(), origin()
         trace = tracing.writing(kind.name, kind.topic, cause)
         trace_id, span_id = tracing.ids_of(trace) if trace else (None, None)
         key = checked_id(kind, "idempotency_key", idempotency_key)
@@ -121,13 +121,13 @@ class Outbox:
             version=checked_version(kind, version),
             occurred_at=now,
             payload=b"",
-            tenant=checked_tenant(kind, tenant) if tenant is not None else (cause.tenant if cause else ""),
+            tenant=checked_tenant(kind, tenant) if tenant is not None else (inherited.tenant if inherited else ""),
             headers={**trace, **checked_headers(kind, headers)},
             correlation_id=checked_id(kind, "correlation_id", correlation_id)
-            or (cause and cause.correlation_id)
+            or (inherited and inherited.correlation_id)
             or str(cause.id if cause else id),
             causation_id=str(cause.id) if cause else None,
-            user_id=checked_id(kind, "user_id", user_id) or (cause.user_id if cause else None),
+            user_id=checked_id(kind, "user_id", user_id) or (inherited.user_id if inherited else None),
             source_service=self.source,
             source_version=self.source_version,
             trace_id=trace_id,
