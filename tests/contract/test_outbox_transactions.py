@@ -8,6 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, c
 from sqlalchemy.orm import Session, sessionmaker
 
 from postroad.errors import ConfigurationError, NoTransaction, SchemaMissing, VersionConflict, WriteRefused
+from postroad.outbox import Outbox
 from postroad.stores import open_store
 from postroad.testing.office import Office, Posted
 from tests.support.outbox import Weighed
@@ -272,10 +273,10 @@ async def test_a_session_on_another_kind_of_database_is_refused(office: Office, 
     assert not await office.rows()
 
 
-async def test_a_database_without_the_tables_says_which_command_helps(office: Office, database_url: str) -> None:
+async def test_a_database_without_the_tables_says_which_command_helps(database_url: str) -> None:
     empty = open_store(database_url)
     async with empty.session() as session, session.begin():
-        office.outbox.add(session, Posted("a"))
+        Outbox(empty, "office").add(session, Posted("a"))
         with pytest.raises(SchemaMissing, match="postroad db migrate"):
             await session.flush()
         await session.rollback()

@@ -165,14 +165,12 @@ def _write_pymysql(connection: Any, store: Store, table: OutboxTable, row: Row, 
 
 def _write_sqlite3(connection: Any, store: Store, table: OutboxTable, row: Row, wake: Wake) -> None:
     _require(connection.in_transaction, 'connection.execute("BEGIN IMMEDIATE")', "connection")
-    with _Translating(store, row, partial(_sqlite3_file, connection)):
+    asking = connection.cursor()
+    asking.row_factory = None  # whatever shape the caller's rows have
+    store.refuse_other([file for (file,) in asking.execute(store.databases_sql)])
+    with _Translating(store, row):
         connection.execute(store.sql("add_event", table), row)
     wake.soon()
-
-
-def _sqlite3_file(connection: Any) -> str:
-    # No file is what it says of a database in memory.
-    return next(file for _, name, file in connection.execute("PRAGMA database_list") if name == "main") or ":memory:"
 
 
 _DRIVERS: dict[str, Write] = {"asyncpg": _write_asyncpg, "pymysql": _write_pymysql, "sqlite3": _write_sqlite3}
@@ -184,8 +182,8 @@ def _restyled(store: Store, table: OutboxTable, style: str) -> str:
 
 
 class _Translating:
-    def __init__(self, store: Store, row: Row, database: Callable[[], str] | None = None) -> None:
-        self._store, self._row, self._database = store, row, database
+    def __init__(self, store: Store, row: Row) -> None:
+        self._store, self._row = store, row
 
     def __enter__(self) -> None:
         return None
@@ -199,7 +197,7 @@ class _Translating:
         if code in self._store.busy_codes:
             raise self._store.translate(error) from error
         if code in self._store.missing_table_codes:
-            raise self._store.tables_missing(self._database() if self._database else None) from error
+            raise self._store.tables_missing() from error
 
 
 def _require(open: bool, begin: str, name: str, prefix: str = "") -> None:

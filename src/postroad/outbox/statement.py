@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
-from postroad.errors import ConfigurationError, NoTransaction, SchemaMissing, VersionConflict
+from postroad.errors import ConfigurationError, NoTransaction, VersionConflict
 from postroad.stores.base import Store
 from postroad.stores.tables import OutboxTable
 
@@ -29,8 +29,6 @@ def execute(connection: Connection, store: Store, table: OutboxTable, rows: Sequ
             if store.is_version_conflict(origin):
                 raise conflict(_culprit(batch, str(origin))) from None
             translated = store.translate(error)
-            if isinstance(translated, SchemaMissing):
-                translated = store.tables_missing(connection.engine.url.database)
             raise translated from (None if translated is error else error)
 
 
@@ -59,12 +57,19 @@ def _is_autocommit(connection: Connection) -> bool:
 
 
 def _refuse_other_database(connection: Connection, store: Store) -> None:
+    engine = connection.engine
+    if engine in store.beside_us:
+        return
     found = connection.dialect.name.replace("mariadb", "mysql")
     if found != store.dialect:
         raise ConfigurationError(
             f"This session is on a {found} database, Postroad's tables are in {store.address}. "
             "The event and the business rows must be in the same one."
         )
+    # Only if the URL does not say so, and once for each engine: behind a proxy a database may have another name.
+    if not engine.url.database or not store.is_ours(engine.url.database):
+        store.refuse_other(connection.exec_driver_sql(store.databases_sql).scalars().all())
+    store.beside_us.add(engine)
 
 
 def conflict(row: Row) -> VersionConflict:

@@ -3,13 +3,14 @@
 import asyncio
 import json
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
+from weakref import WeakSet
 
 from sqlalchemy import Executable, Table, TextClause, event, inspect, text
 from sqlalchemy.engine import URL, ExceptionContext
@@ -18,7 +19,7 @@ from sqlalchemy.exc import TimeoutError as NoFreeConnection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 
 from postroad.clock import Clock
-from postroad.errors import SchemaMissing, StoreBusy, StoreError, StoreUnavailable
+from postroad.errors import ConfigurationError, SchemaMissing, StoreBusy, StoreError, StoreUnavailable
 from postroad.stores import queries
 from postroad.stores.tables import OutboxTable, Syntax, outbox_names
 
@@ -76,9 +77,13 @@ class Store:
     pools_by_loop = True
     unreachable_cure = "Is it running?"
     read_options: Mapping[str, Any] = {"postroad_read_only": True}
+    databases_sql = "SELECT current_database()"
+    """Where a connection is, by the database's own word."""
 
     def __init__(self, url: URL, engine: AsyncEngine, clock: Clock) -> None:
         self.url, self._engine, self.clock = url, engine, clock
+        self.beside_us = WeakSet([engine.sync_engine])
+        """Engines whose connections were seen to be on this database."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sql: dict[tuple[str, OutboxTable | None], str] = {}
         self._texts: dict[tuple[str, OutboxTable | None], TextClause] = {}
@@ -294,17 +299,22 @@ class Store:
             return StoreUnavailable(f"{self.address} cannot be reached ({_cause(error)}). {self.unreachable_cure}")
         return error
 
-    def tables_missing(self, database: str | None = None) -> SchemaMissing:
-        """`database`: the one where they were looked for, by its name or file as the connection tells it."""
-        if not database or self.is_ours(database):
-            return SchemaMissing(f"Postroad's tables are missing in {self.address}. {MIGRATE}")
-        return SchemaMissing(
-            f"This connection is on {database}, where Postroad's tables are missing; those of the service are in "
-            f"{self.address}. Use a connection to that one, or give Postroad the URL of the other. {MIGRATE}"
-        )
+    def tables_missing(self) -> SchemaMissing:
+        return SchemaMissing(f"Postroad's tables are missing in {self.address}. {MIGRATE}")
 
     def is_ours(self, database: str) -> bool:
+        """By its name alone: one server has many addresses, and a proxy has its own."""
         return self.url.database in (None, database)
+
+    def refuse_other(self, databases: Iterable[str | None]) -> None:
+        """`databases`: where a connection is, by the answer to `databases_sql`. One of them must be this one."""
+        names = [name for name in databases if name]
+        if names and not any(self.is_ours(name) for name in names):
+            raise ConfigurationError(
+                f"This connection is on {names[0]}, Postroad's tables are in {self.address}. The event and the "
+                "business rows must be in the same database. Use a connection to that one, or give Postroad the URL of "
+                "this one."
+            )
 
     def code_of(self, error: BaseException) -> str:
         """The database's own error code as text, from SQLAlchemy's or the driver's error; else empty."""

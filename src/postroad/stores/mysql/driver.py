@@ -20,6 +20,7 @@ from postroad.stores.tables import Syntax
 class MySQL(Store):
     dialect = "mysql"
     port = 3306
+    databases_sql = "SELECT DATABASE()"
     syntax = Syntax(
         mark="`",
         argument="a_",
@@ -102,6 +103,10 @@ class MySQL(Store):
     def ends_transaction(self, context: ExceptionContext) -> bool:
         # A deadlock, or no room for more locks. Who has waited too long for one (1205) loses that statement only.
         return self.code_of(context.original_exception) in {"1206", "1213"}
+
+    def is_ours(self, database: str) -> bool:
+        # Whether case counts is for the server's file system to say.
+        return self.url.database is None or database.casefold() == self.url.database.casefold()
 
     def missing_database(self, error: Exception) -> str:
         return (self.url.database or "") if self.code_of(error) == "1049" else ""

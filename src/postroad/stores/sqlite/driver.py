@@ -33,6 +33,8 @@ class SQLite(Store):
     dialect = "sqlite"
     pools_by_loop = False
     one_writer = True
+    # More than one with ATTACH, and one without a file is in memory.
+    databases_sql = "SELECT coalesce(nullif(file, ''), ':memory:') FROM pragma_database_list"
     names_refused_row = False
     unreachable_cure = "Does its folder exist, and may it be written to?"
     syntax = Syntax(
@@ -146,7 +148,8 @@ class SQLite(Store):
             await self.clock.sleep(_WATCH_INTERVAL)
 
     def is_ours(self, database: str) -> bool:
-        return Path(database).resolve() == self._resolved
+        # Mostly as it is: to resolve a path asks the file system for each of its folders.
+        return database == str(self._resolved) or Path(database).resolve() == self._resolved
 
     def code_of(self, error: BaseException) -> str:
         origin = getattr(error, "orig", None) or error
