@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
-from postroad.errors import UnsupportedByBroker
+from postroad.errors import ConfigurationError, UnsupportedByBroker
 from postroad.message import Message
 
 
@@ -206,6 +206,15 @@ class Broker(Protocol):
     async def discard(self, topic: str, ids: Sequence[str]) -> int: ...
 
     async def aclose(self) -> None: ...
+
+
+def checked_moment(to: datetime | str) -> datetime | str:
+    """What a subscription is set back to: a time that is the same everywhere, or a snapshot's name."""
+    if isinstance(to, datetime) and to.tzinfo is None:
+        raise ConfigurationError(f"seek to {to.isoformat()}: a time needs a time zone, such as datetime.now(UTC).")
+    if not isinstance(to, datetime | str):
+        raise ConfigurationError(f"seek to {to!r}: give a datetime with a time zone, or the name of a snapshot.")
+    return to
 
 
 @runtime_checkable

@@ -28,7 +28,7 @@ from postroad.brokers.base import (
     Topology,
     Unavailable,
 )
-from postroad.errors import UnsupportedByBroker
+from postroad.errors import ConfigurationError, UnsupportedByBroker
 from postroad.message import Message
 from postroad.testing.post import Post
 
@@ -313,6 +313,13 @@ class BrokerContract:
         assert await post.broker.seek(post.subscription.name, start) == 3
         assert await post.take_texts(receiver, 3) == "abc"
         assert await post.broker.seek(post.subscription.name, datetime.now(UTC)) == 0
+
+    async def test_only_a_time_with_its_zone_can_be_sought(self, post: Post) -> None:
+        if not post.broker.features.seek:
+            return
+        for wrong, told in ((datetime(2026, 1, 1), "a time needs a time zone"), (7, "give a datetime")):
+            with pytest.raises(ConfigurationError, match=told):
+                await post.broker.seek(post.subscription.name, wrong)  # type: ignore[arg-type]
 
     async def test_seeking_a_snapshot_brings_back_what_was_not_settled_then(self, post: Post) -> None:
         receiver = await post.subscribe()

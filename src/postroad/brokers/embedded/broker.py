@@ -16,6 +16,7 @@ from postroad.brokers.base import (
     Subscription,
     Topology,
     Unavailable,
+    checked_moment,
 )
 from postroad.brokers.embedded import publish, replay, structure
 from postroad.brokers.embedded.database import Database, of_topics
@@ -84,7 +85,7 @@ class EmbeddedBroker:
         return await self._database.read(partial(structure.depth, name=subscription, statement="estimate"))
 
     async def seek(self, subscription: str, to: datetime | str) -> int:
-        return await self._database.write(partial(replay.seek, name=subscription, to=to))
+        return await self._database.write(partial(replay.seek, name=subscription, to=checked_moment(to)))
 
     async def drop(self, subscription: str) -> None:
         await self._database.write(partial(structure.drop, name=subscription))

@@ -17,6 +17,7 @@ from postroad.brokers.base import (
     Subscription,
     Topology,
     Unavailable,
+    checked_moment,
 )
 from postroad.brokers.kafka.address import Address
 from postroad.brokers.kafka.client import Client
@@ -102,6 +103,7 @@ class KafkaBroker:
 
     async def seek(self, subscription: str, to: datetime | str) -> int:
         """Never forward: what is not settled stays unsettled."""
+        to = checked_moment(to)
         topic, positions = topic_of(subscription), await self._positions(subscription)
         targets = await self._targets(subscription, topic, positions, to)
         targets = {number: min(position, targets.get(number, position)) for number, position in positions.items()}

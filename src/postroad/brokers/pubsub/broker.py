@@ -15,6 +15,7 @@ from postroad.brokers.base import (
     Subscription,
     Topology,
     Unavailable,
+    checked_moment,
 )
 from postroad.brokers.pubsub.address import Address, short
 from postroad.brokers.pubsub.consumer import Consumer
@@ -127,6 +128,7 @@ class PubSubBroker:
         return {}
 
     async def seek(self, subscription: str, to: datetime | str) -> int | None:
+        to = checked_moment(to)
         # An acknowledgement that arrived afterwards would take away what is to come again.
         await self._settled(subscription)
         return await self._thread.run(self._replay.seek, subscription, to)
