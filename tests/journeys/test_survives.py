@@ -217,6 +217,25 @@ def test_two_handlers_that_overwrite_each_other_are_caught(tmp_path: Path, fresh
     assert story.startswith("Two handlers at once overwrote what the other had done.")
 
 
+def test_two_workers_on_one_writer_are_not_counted_as_tried(trial: Trial) -> None:
+    survived = trial.of(only_receipts, one_order, only="duplicate", workers=2).run()
+    assert str(survived) == (
+        "1 fault tried: 1 duplicate. Two workers at once were not tried: SQLite has one writer at a time, so they "
+        "cannot meet. Give `survives` a `database_url` of PostgreSQL or MySQL for that."
+    )
+    with pytest.raises(ConfigurationError, match=r"no fault 'two-workers' .* Give `survives` a `database_url`"):
+        trial.of(only_receipts, one_order, only="two-workers", workers=2).run()
+
+
+def test_a_failure_says_too_that_two_workers_were_not_tried(trial: Trial) -> None:
+    gateway = Gateway()
+    story = trial.story(
+        gateway.build(with_key=False), one_order, outcome=lambda: gateway.charges, only="commit-before", workers=2
+    )
+    assert story.startswith(CHARGED_TWICE)
+    assert "Two workers at once were not tried: SQLite has one writer at a time" in story
+
+
 def test_an_effect_that_stands_in_its_own_way_is_caught(trial: Trial) -> None:
     def handlers(road: Postroad) -> None:
         booked: set[str] = set()

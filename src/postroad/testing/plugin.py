@@ -50,7 +50,7 @@ def survives(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     outcome       a function that returns what is to be seen afterwards, in tables or at a fake's; may ask for `road`
     setup         what is done before the scenario, undisturbed: `async def setup(road)`, such as creating tables
     database_url  an empty database instead of a SQLite file; it is emptied before each run
-    workers       2: try also two workers at once
+    workers       2: try also two workers at once, for which SQLite's one writer is not enough
     """
 
     def survive(build: Any = None, scenario: Any = None, *, outcome: Any = None, **options: Any) -> "Survived":

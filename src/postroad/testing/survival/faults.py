@@ -76,14 +76,14 @@ def enumerate_faults(points: Mapping[str, Sequence[str]]) -> list[Fault]:
     ]
 
 
-def choose(faults: Sequence[Fault], wanted: str) -> list[Fault]:
+def choose(faults: Sequence[Fault], wanted: str, untried: str = "") -> list[Fault]:
     """Those that were asked for: `commit-before:3`, or all of a kind, `commit-before`."""
     chosen = [fault for fault in faults if wanted in ("", str(fault), fault.kind)]
     if chosen or not wanted:
         return chosen
     there = Counter(fault.kind for fault in faults)
     known = ", ".join(f"{kind}:1 to {kind}:{count}" if count > 1 else f"{kind}:1" for kind, count in there.items())
-    raise ConfigurationError(f"There is no fault {wanted!r} in this scenario. There are: {known}.")
+    raise ConfigurationError(f"There is no fault {wanted!r} in this scenario. There are: {known}. {untried}".rstrip())
 
 
 def counted(faults: Iterable[Fault]) -> str:

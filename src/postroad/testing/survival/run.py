@@ -62,6 +62,8 @@ class Run:
         if fault and kind in ("late-key", "late-group", "two-workers"):
             self._strike(fault)
         self.wire = Wire(self)
+        if workers > 1 and not road.store.one_writer:
+            self.points["pair"].append("two workers")
         self._written_by: WeakKeyDictionary[Connection, list[Call]] = WeakKeyDictionary()
         self._fates: WeakKeyDictionary[Connection, str] = WeakKeyDictionary()
 

@@ -34,6 +34,12 @@ _OUTCOME_WANTED: Final = (
 )
 
 
+_ONE_WRITER: Final = (
+    "Two workers at once were not tried: SQLite has one writer at a time, so they cannot meet. Give `survives` a "
+    "`database_url` of PostgreSQL or MySQL for that."
+)
+
+
 class DidNotSurvive(AssertionError):
     """Its text is the whole story."""
 
@@ -41,9 +47,11 @@ class DidNotSurvive(AssertionError):
 @dataclass(frozen=True, slots=True)
 class Survived:
     tried: Sequence[Fault]
+    untried: str = ""
+    """What was asked for and cannot happen here, and what to do about it."""
 
     def __str__(self) -> str:
-        return faults.counted(self.tried)
+        return f"{faults.counted(self.tried)}. {self.untried}" if self.untried else faults.counted(self.tried)
 
 
 @dataclass
@@ -85,15 +93,16 @@ class Survival:
         asyncio.get_running_loop().set_exception_handler(_ignore_crashes)
         self._played_before.clear()
         usual = await self._undisturbed()
-        chosen = faults.choose(faults.enumerate_faults(usual.points), self.only)
+        untried = _ONE_WRITER if self.workers > 1 and not usual.points.get("pair") else ""
+        chosen = faults.choose(faults.enumerate_faults(usual.points), self.only, untried)
         broken: list[tuple[Played, Sequence[Finding]]] = []
         for fault in chosen:
             played = await self._once(fault)
             if findings := [*judge(played, usual), *await self._judge_outcome(played, usual)]:
                 broken.append((played, findings))
         if broken:
-            raise DidNotSurvive(self._report(broken, chosen))
-        return Survived(chosen)
+            raise DidNotSurvive(self._report(broken, chosen, untried))
+        return Survived(chosen, untried)
 
     async def _once(self, fault: Fault) -> Played:
         if str(fault) not in self._played_before:
@@ -141,17 +150,17 @@ class Survival:
             )
         if findings := judge(usual, usual):
             raise DidNotSurvive("Without any fault: " + story.tell(usual, findings))
-        if self.workers > 1:
-            usual.points["pair"] = ["two workers"]  # type: ignore[index]
         return usual
 
-    def _report(self, broken: Sequence[tuple[Played, Sequence[Finding]]], chosen: Sequence[Fault]) -> str:
+    def _report(self, broken: Sequence[tuple[Played, Sequence[Finding]]], chosen: Sequence[Fault], untried: str) -> str:
         (played, findings), *others = broken
         parts = [story.tell(played, findings)]
         if self.rerun:
             parts.append(f"Rerun only this fault:\n    {self.rerun}{played.fault}")
         also = f" Also broken by: {', '.join(str(other.fault) for other, _ in others)}." if others else ""
-        parts.append(story.wrapped(f"{faults.counted(chosen)}; {len(broken)} broke something.{also}"))
+        parts.append(
+            story.wrapped(f"{faults.counted(chosen)}; {len(broken)} broke something.{also} {untried}".rstrip())
+        )
         return "\n\n".join(parts)
 
     # -- one run -----------------------------------------------------------------------------------------
