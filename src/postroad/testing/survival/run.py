@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -10,18 +10,19 @@ from typing import Any, Final
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from postroad.app import Postroad
 from postroad.drain import unsent
 from postroad.inbox import Status
 from postroad.message import Message
+from postroad.outbox.outbox import Added
 from postroad.testing.clock import VirtualClock
 from postroad.testing.survival import database
 from postroad.testing.survival.calls import Call, RepeatableIds, watched
 from postroad.testing.survival.commands import COMMANDS, WatchedExecutor, is_finished, one_at_a_time
 from postroad.testing.survival.faults import KINDS, Crash, Fault
+from postroad.testing.survival.plain import PlainCommits
 from postroad.testing.survival.process import Process
 from postroad.testing.survival.wire import Wire
 
@@ -59,13 +60,14 @@ class Run:
         self.late_key = where if kind == "late-key" else ""
         self.late_group = where if kind == "late-group" else ""
         self.struck = False
+        if workers > 1 and not road.store.one_writer:
+            self.points["pair"].append("two workers")
         if fault and kind in ("late-key", "late-group", "two-workers"):
             self._strike(fault)
         self.wire = Wire(self)
-        if workers > 1 and not road.store.one_writer:
-            self.points["pair"].append("two workers")
-        self._written_by: WeakKeyDictionary[Connection, list[Call]] = WeakKeyDictionary()
-        self._fates: WeakKeyDictionary[Connection, str] = WeakKeyDictionary()
+        self.plain = PlainCommits(self.before_commit, self.after_commit)
+        self._written_by: WeakKeyDictionary[Any, list[Call]] = WeakKeyDictionary()
+        self._fates: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 
     # -- the road, made repeatable -------------------------------------------------------------------
 
@@ -80,11 +82,19 @@ class Run:
             road.group_options = {name: replace(one, concurrency=1) for name, one in road.group_options.items()}
         values["broker"] = self.wire
         road.outbox.randomness = RepeatableIds(0)
+        self._outbox_add: Callable[..., Added] = road.outbox.add
+        road.outbox.__dict__["add"] = self._add
         values["executor"] = WatchedExecutor(road, self.begun, lambda: self.actor == COMMANDS)
         one_at_a_time(road.command_worker)
         # What a scenario taken from an ordinary test may call: here it is the run that carries and consumes.
         values["drain"] = self._drain
         values["running"] = self._running
+
+    def _add(self, target: Any, event: object, **options: Any) -> Added:
+        added = self._outbox_add(target, event, **options)
+        if self.actor:
+            self.plain.add(target, added.id, self.actor)
+        return added
 
     async def start(self) -> None:
         await self.wire.apply(self.road.topology)
@@ -141,7 +151,7 @@ class Run:
             await connection.invalidate()
             await self.take_over()
 
-    def before_commit(self, connection: Connection) -> None:
+    def before_commit(self, connection: Any) -> None:
         if not self.actor:
             return
         self.breathe()
@@ -150,13 +160,13 @@ class Run:
             self.die()
         self._fates[connection] = fate
 
-    def after_commit(self, connection: Connection) -> None:
+    def after_commit(self, connection: Any) -> None:
         for call in self._written_by.pop(connection, ()):
             call.committed = True
         if self._fates.pop(connection, ""):
             self.die()
 
-    def _whose(self, connection: Connection) -> str:
+    def _whose(self, connection: Any) -> str:
         if calls := self._written_by.get(connection):
             return " and ".join(map(str, calls))
         if running := [call for call in self.calls if not call.ended]:
@@ -218,6 +228,7 @@ class Run:
         if self.dying:
             for process in self.processes:
                 process.abandon()
+            self.plain.abandon(lambda actor: actor != SCENARIO)
             self.dying = False
             with self.acting(""):
                 await self._begin_anew()

@@ -131,6 +131,8 @@ class Survival:
         first = await self.play(None)
         if mistaken := next((call for call in first.calls if call.mistake), None):
             raise DidNotSurvive(f"Without any fault: {mistaken.who} cannot run. {mistaken.mistake}")
+        for event_id, why in first.blind.items():
+            raise DidNotSurvive(f"The commit of {first.name(event_id)} cannot be disturbed, because {why}")
         usual = await self.play(None)
         if first.before != usual.before:
             raise DidNotSurvive(
@@ -190,7 +192,7 @@ class Survival:
     async def _played(self, run: Run, scenario: Callable[..., Any]) -> Played:
         failure = ""
         before = UNSEEN if run.fault else await self._seen_before(run)
-        with CommitWatch(run.before_commit, run.after_commit):
+        with CommitWatch(run.before_commit, run.after_commit), run.plain:
             await run.start()
             try:
                 with run.acting(SCENARIO):
@@ -202,12 +204,15 @@ class Survival:
                     _tell_mistake("the scenario", error, run.road)
                     raise
                 failure = describe(error)
+            if run.cut:
+                run.plain.abandon(lambda actor: actor == SCENARIO)
             await run.settle()
         if run.fault and not run.struck:
             raise DidNotSurvive(
                 f"{run.fault} was there in the undisturbed run and not in this one, so this scenario is not the same "
                 "each time. Take chance and time out of it."
             )
+        written = {one.id: one for one in await database.written(run.road.store, run.road.outboxes)}
         return Played(
             fault=run.fault,
             points=run.points,
@@ -215,13 +220,14 @@ class Survival:
             cut=run.cut,
             calls=run.calls,
             log=run.log,
-            written={one.id: one for one in await database.written(run.road.store, run.road.outboxes)},
+            written=written,
             foreign=run.foreign,
             records=await database.records(run.road.store),
             commands=await database.commands(run.road),
             registry=run.road.registry,
             outcome=await self._seen(run, scenario),
             failure=failure,
+            blind={id: why for id, why in run.plain.blind.items() if id in written},
             before=before,
         )
 

@@ -41,6 +41,8 @@ class Played:
     """What the scenario raised, if it did not come to its end."""
     commands: Mapping[UUID, CommandRecord] = field(default_factory=dict)
     """What became of those that this service carries out."""
+    blind: Mapping[UUID, str] = field(default_factory=dict)
+    """Events whose commit cannot be disturbed, and why."""
     before: Outcome = field(default_factory=lambda: UNSEEN)
     """What there was to be seen before the scenario began."""
 
