@@ -151,7 +151,7 @@ def test_a_scenario_that_dies_before_it_made_its_tables_is_no_mistake(trial: Tri
     assert trial.story(only_receipts, from_nothing, setup=None, only="commit-before") == ""
 
 
-# -- memory, order, errors -----------------------------------------------------------------------------
+# -- order, errors, what a failed commit leaves in memory ----------------------------------------------
 
 
 def test_a_memory_that_outlives_the_rollback_is_caught(trial: Trial) -> None:
@@ -164,7 +164,7 @@ def test_a_memory_that_outlives_the_rollback_is_caught(trial: Trial) -> None:
                 seen.add(message.id)
                 await write_receipt(event, session)
 
-    story = trial.story(handlers, one_order, only="commit-before")
+    story = trial.story(handlers, one_order, only="commit-fails")
     assert "`once` (group receipts) left its work undone: called again for order.placed o-1, it did nothing" in story
     assert "Missing: ('o-1',)" in story
     assert "Keep what it must remember in the database" in story
@@ -247,7 +247,7 @@ def test_an_effect_that_stands_in_its_own_way_is_caught(trial: Trial) -> None:
             booked.add(event.order_id)
             await write_receipt(event, session)
 
-    story = trial.story(handlers, one_order, only="commit-before")
+    story = trial.story(handlers, one_order, only="commit-fails")
     assert "`book` (group shipping) gave up on order.placed o-1" in story
     assert "parcel exists" in story
 

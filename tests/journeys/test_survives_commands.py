@@ -44,7 +44,7 @@ def test_a_command_that_was_written_down_is_carried_out_once_whatever_happens(tr
     survived = trial.of(lambda road: billing(road, write_bill), two_bills, outcome=outcome).run()
     assert [("o-1",), ("o-2",)] in seen
     told = [fault for fault in survived.tried if "write_bill" in fault.where]
-    assert {fault.kind for fault in told} == {"commit-before", "commit-after", "worker-stalls"}
+    assert {fault.kind for fault in told} == {"commit-before", "commit-after", "commit-fails", "worker-stalls"}
 
 
 def test_a_command_submitted_by_a_handler_is_carried_out_too(trial: Trial) -> None:

@@ -64,6 +64,15 @@ def test_before_a_commit_the_work_is_undone_and_repeated(trial: Trial) -> None:
     assert settled(played) == settled(usual)
 
 
+def test_a_failed_commit_undoes_the_work_and_the_process_goes_on(trial: Trial) -> None:
+    usual, played = play(trial, "commit-fails")
+    order = last_order(usual)
+    assert calls(played) == [*calls(usual)[:-1], (order, False), (order, True)]
+    # Nobody died: only this event comes again, not what else was in hand.
+    assert len(played.points["delivery"]) == len(usual.points["delivery"]) + 1
+    assert settled(played) == settled(usual)
+
+
 def test_two_workers_are_tried_where_they_can_meet(trial: Trial, store_kind: str) -> None:
     usual = asyncio.run(trial.of(only_receipts, workers=2).play(None))
     assert bool(usual.points.get("pair")) == (store_kind != "sqlite")

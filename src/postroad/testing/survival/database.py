@@ -142,6 +142,21 @@ def _refuse_rows(connection: Connection, store: Store, names: set[str]) -> None:
             )
 
 
+async def effects(store: Store, outboxes: Sequence[OutboxTable]) -> list[tuple[Any, ...]]:
+    """Every row in the user's own tables, behind the name of its table."""
+    ours = {*TABLES.values(), *(name for table in outboxes for name in (table.name, table.delivery)), _MARK}
+    async with store.reading() as connection:
+        return await connection.run_sync(_effects, store, ours)
+
+
+def _effects(connection: Connection, store: Store, ours: set[str]) -> list[tuple[Any, ...]]:
+    return [
+        (name, *row)
+        for name in sorted(set(inspect(connection).get_table_names()) - ours)
+        for row in connection.exec_driver_sql(f"SELECT * FROM {store.syntax.quote(name)}")
+    ]
+
+
 def hurry(store: Store) -> None:
     """For a SQLite file that nobody will miss: no waiting for the disk."""
     assert isinstance(store, SQLite)

@@ -36,6 +36,9 @@ KINDS: Final[Mapping[str, Kind]] = {
     "duplicate": Kind("delivery", "duplicates", "The broker delivered {where} twice."),
     "late-key": Kind("key", "late keys", "Everything of {where} arrived after everything of the other keys."),
     "late-group": Kind("group", "late groups", "The group {where} was slow: it began when all others were done."),
+    "commit-fails": Kind(
+        "work", "failed commits", "The commit of {where} failed and was rolled back, and the process went on."
+    ),
     "relay-stalls": Kind(
         "send",
         "stalled relays",
@@ -52,6 +55,9 @@ KINDS: Final[Mapping[str, Kind]] = {
 }
 
 
+_KEEP_MEMORY: Final = ("commit-fails", "ack-lost", "duplicate", "late-key", "late-group", "two-workers")
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     kind: str
@@ -60,6 +66,11 @@ class Fault:
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.number}"
+
+    @property
+    def takes_memory(self) -> bool:
+        """What comes after it is done by another process."""
+        return self.kind not in _KEEP_MEMORY
 
     @property
     def told(self) -> str:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from postroad.app import Postroad
 from postroad.drain import unsent
+from postroad.errors import StoreBusy
 from postroad.inbox import Status
 from postroad.message import Message
 from postroad.outbox.outbox import Added
@@ -22,6 +23,7 @@ from postroad.testing.survival import database
 from postroad.testing.survival.calls import Call, RepeatableIds, watched
 from postroad.testing.survival.commands import COMMANDS, WatchedExecutor, is_finished, one_at_a_time
 from postroad.testing.survival.faults import KINDS, Crash, Fault
+from postroad.testing.survival.memory import Memory, PutBack
 from postroad.testing.survival.plain import PlainCommits
 from postroad.testing.survival.process import Process
 from postroad.testing.survival.wire import Wire
@@ -66,6 +68,11 @@ class Run:
             self._strike(fault)
         self.wire = Wire(self)
         self.plain = PlainCommits(self.before_commit, self.after_commit)
+        self._memory = Memory(())
+        self._fresh = self._memory.now()
+        """Makes the handlers' memory that of a process that has just begun."""
+        self._successors: PutBack | None = None
+        """The memory of those who have taken over, while one who was taken for dead goes on."""
         self._written_by: WeakKeyDictionary[Any, list[Call]] = WeakKeyDictionary()
         self._fates: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 
@@ -95,6 +102,14 @@ class Run:
         if self.actor:
             self.plain.add(target, added.id, self.actor)
         return added
+
+    def remember(self, world: Iterable[object]) -> None:
+        """What the handlers keep in memory dies with their process; the world outside does not."""
+        commands = [self.road.commands.handler_of(name).handler for name in self.road.commands.handled]
+        handlers = [one for group in self.road.registry.groups for one in self.road.registry.handlers(group)]
+        given = list(vars(self.road).values())  # whoever is given the road can reach what hangs on it
+        self._memory = Memory([one.function for one in (*handlers, *commands)], [*world, *given])
+        self._fresh = self._memory.now()
 
     async def start(self) -> None:
         await self.wire.apply(self.road.topology)
@@ -155,9 +170,13 @@ class Run:
         if not self.actor:
             return
         self.breathe()
-        fate = self.reach("commit", self._whose(connection))
+        whose = self._whose(connection)
+        fate = self.reach("commit", whose)
         if fate == "commit-before":
             self.die()
+        if connection in self._written_by and self.reach("work", whose):
+            connection.connection.rollback()  # as the server would: SQLAlchemy takes the transaction for ended now
+            raise StoreBusy("The commit failed.")
         self._fates[connection] = fate
 
     def after_commit(self, connection: Any) -> None:
@@ -203,11 +222,15 @@ class Run:
 
     async def take_over(self) -> None:
         """Those at work are taken for dead, and others do all there is to do. Then this returns to the living dead."""
+        own = self._memory.now()
         with self.acting(""):
             for process in self.processes:
                 process.abandon()
+            self._fresh()
             await self._begin_anew()
             await self.settle()
+        self._successors = self._memory.now()
+        own()
 
     @contextmanager
     def acting(self, actor: str) -> Iterator[None]:
@@ -230,8 +253,12 @@ class Run:
                 process.abandon()
             self.plain.abandon(lambda actor: actor != SCENARIO)
             self.dying = False
+            self._fresh()
             with self.acting(""):
                 await self._begin_anew()
+        elif self._successors is not None:
+            self._successors()
+            self._successors = None
         return moved
 
     async def _begin_anew(self) -> None:

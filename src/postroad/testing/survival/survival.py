@@ -17,7 +17,7 @@ from postroad.errors import ConfigurationError
 from postroad.retry import describe
 from postroad.stores import open_store
 from postroad.testing.survival import database, faults, story
-from postroad.testing.survival.blame import blame, blame_scenario
+from postroad.testing.survival.blame import blame, blame_scenario, forgotten
 from postroad.testing.survival.calls import mistake_of
 from postroad.testing.survival.commits import CommitWatch
 from postroad.testing.survival.faults import Crash, Fault
@@ -111,7 +111,11 @@ class Survival:
 
     async def _judge_outcome(self, played: Played, usual: Played) -> list[Finding]:
         if not played.cut:
-            return [] if played.failure or played.outcome == usual.outcome else [blame(played, usual)]
+            if played.failure:
+                return []
+            if lost := forgotten(played, usual):
+                return [lost]
+            return [] if played.outcome == usual.outcome else [blame(played, usual)]
         expected = await self._expected_of_cut(played, usual)
         if UNSEEN in (expected, played.outcome) or expected == played.outcome:
             return []
@@ -192,6 +196,7 @@ class Survival:
     async def _played(self, run: Run, scenario: Callable[..., Any]) -> Played:
         failure = ""
         before = UNSEEN if run.fault else await self._seen_before(run)
+        run.remember((self.outcome, self.scenario))
         with CommitWatch(run.before_commit, run.after_commit), run.plain:
             await run.start()
             try:
@@ -227,6 +232,7 @@ class Survival:
             registry=run.road.registry,
             outcome=await self._seen(run, scenario),
             failure=failure,
+            effects=Outcome(await database.effects(run.road.store, run.road.outboxes)),
             blind={id: why for id, why in run.plain.blind.items() if id in written},
             before=before,
         )

@@ -41,6 +41,8 @@ class Played:
     """What the scenario raised, if it did not come to its end."""
     commands: Mapping[UUID, CommandRecord] = field(default_factory=dict)
     """What became of those that this service carries out."""
+    effects: Outcome = field(default_factory=lambda: Outcome([]))
+    """The rows of the user's own tables."""
     blind: Mapping[UUID, str] = field(default_factory=dict)
     """Events whose commit cannot be disturbed, and why."""
     before: Outcome = field(default_factory=lambda: UNSEEN)
@@ -55,12 +57,29 @@ class Played:
         told = (label(m) for call in self.calls for m in call.messages if m.id == event_id)
         return next(told, label(self.foreign[event_id]) if event_id in self.foreign else f"event {event_id}")
 
+    def key_of(self, group: str, event_id: UUID) -> str:
+        messages = (message for call in self.calls if call.is_for(group, event_id) for message in call.messages)
+        return next(message.aggregate_id for message in messages if message.id == event_id)
+
     def handler(self, group: str, event_id: UUID) -> str:
         named = (call.handler for call in self.calls if call.is_for(group, event_id))
         return next(named, "its handler")
 
     def stopped(self) -> dict[Place, Record]:
         return {place: record for place, record in self.records.items() if record.stopped}
+
+    def handled_before(self) -> list[Place]:
+        """What was done and settled when the process died, and is not called again."""
+        if self.fault is None or not self.fault.takes_memory or self.fault not in self.log:
+            return []
+        struck = self.log.index(self.fault)
+        calls = [call for call in self.log[:struck] if isinstance(call, Call) and call.committed]
+        return [
+            (call.group, message.id)
+            for call in calls
+            for message in call.messages
+            if not any(isinstance(later, Call) and later.is_for(call.group, message.id) for later in self.log[struck:])
+        ]
 
     def repeated(self, usual: "Played") -> list[Place]:
         """What was called more often than in the undisturbed run."""
