@@ -19,6 +19,7 @@ from postroad.brokers.base import Subscription, Topology
 from postroad.cli import main
 from postroad.dashboard import Role, User, acts, dashboard_app
 from postroad.dashboard.access import CSRF, SESSION
+from postroad.dashboard.app import PROBES
 from postroad.errors import ConfigurationError
 from postroad.operations import results
 from tests.support.commands import leaves
@@ -117,7 +118,7 @@ async def test_with_a_token_everybody_needs_it(shop: Fair) -> None:
 async def test_no_route_is_open(shop: Fair) -> None:
     """Found by walking them, so that a new one is tried without being named here."""
     app = dashboard_app(shop.road, token=TOKEN)
-    routes = [route for route in app.routes if isinstance(route, Route) and route.path != "/login"]
+    routes = [route for route in app.routes if isinstance(route, Route) and route.path not in ("/login", *PROBES)]
     assert {mount.path for mount in app.routes if isinstance(mount, Mount)} == {"/static"}
     assert len(routes) > len(PAGES) / 2
     async with visitor(app) as stranger:
@@ -158,7 +159,9 @@ ACTS = {
     "outbox.retry": ("otto", {"ids": ["{id}"]}),
     "outbox.retry_matching": ("otto", {}),
     "outbox.run_now": ("otto", {"id": "{id}"}),
-    "inbox.retry": ("otto", {"group": "wrapping", "id": "{id}"}),
+    "inbox.retry": ("otto", {"group": "wrapping", "ids": ["{id}"]}),
+    "inbox.retry_matching": ("otto", {"group": "wrapping"}),
+    "inbox.discard": ("ada", {"group": "wrapping", "ids": ["{id}"], "reason": "no"}),
     "inbox.replay": ("otto", {"group": "wrapping", "id": "{id}"}),
     "dlq.retry": ("otto", {"topic": "fair.basket.events", "ids": ["9"]}),
     "dlq.retry_matching": ("otto", {}),
@@ -168,11 +171,12 @@ ACTS = {
     "outbox.resume": ("otto", {"outbox": "postroad_outbox"}),
     "worker.drain": ("otto", {"worker": "nobody:1"}),
     "lease.release": ("otto", {"owner": "nobody:1"}),
-    "command.retry": ("otto", {"id": "{id}"}),
+    "command.retry": ("otto", {"ids": ["{id}"]}),
+    "command.retry_matching": ("otto", {}),
     "consistency.check": ("otto", {}),
     "doctor.examine": ("otto", {}),
     "outbox.skip": ("ada", {"id": "{id}", "reason": "no"}),
-    "outbox.resend": ("ada", {"id": "{id}", "payload": "{}"}),
+    "outbox.resend": ("ada", {"id": "{id}", "payload": "{}", "reason": "no"}),
     "dlq.discard": ("ada", {"topic": "fair.basket.events", "ids": ["9"], "reason": "no"}),
 }
 
@@ -180,12 +184,16 @@ ACTS = {
 COMMANDS = {
     "outbox.retry": "outbox retry", "outbox.retry_matching": "outbox retry", "outbox.skip": "outbox skip",
     "outbox.resend": "outbox resend", "outbox.run_now": "outbox run-now", "inbox.retry": "inbox retry",
+    "inbox.retry_matching": "inbox retry", "inbox.discard": "inbox discard", "command.retry_matching": "command retry",
     "inbox.replay": "inbox replay", "dlq.retry": "dlq retry", "dlq.retry_matching": "dlq retry",
     "dlq.discard": "dlq discard", "group.pause": "pause", "group.resume": "resume", "outbox.pause": "pause",
     "outbox.resume": "resume", "worker.drain": "drain", "lease.release": "release", "command.retry": "command retry",
     "consistency.check": "check", "doctor.examine": "doctor",
 }  # fmt: skip
-NARROWS = {"outbox.retry_matching": {"state"}, "dlq.retry_matching": set()}
+NARROWS: dict[str, set[str]] = {
+    "outbox.retry_matching": {"state"}, "dlq.retry_matching": set(), "inbox.retry_matching": set(),
+    "command.retry_matching": set(),
+}  # fmt: skip
 """What a job may be narrowed by on the dashboard and not on the command line, which retries what is parked only."""
 
 
@@ -312,7 +320,7 @@ async def test_an_edited_copy_keeps_what_was_hidden(shop: Fair) -> None:
     app = dashboard_app(shop.road, mask=["card"])
     async with visitor(app) as local:
         payload = '{"basket_id": "a", "cents": 6, "buyer": {"card": "***", "name": "Bea"}}'
-        answer = await local.post("/api/acts/outbox.resend", json={"id": str(id), "payload": payload})
+        answer = await local.post("/api/acts/outbox.resend", json={"id": str(id), "payload": payload, "reason": "a"})
         new = UUID(answer.json()["go"].rpartition("/")[2])
     copy = await operations.outbox_event(shop.road.store, shop.road.outboxes, new)
     assert copy.payload == {"basket_id": "a", "cents": 6, "buyer": {"card": "4111", "name": "Bea"}}

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from postroad.dashboard.drawing import INDENT, MOST_DRAWN, tree
-from postroad.dashboard.jobs import Jobs
+from postroad.dashboard.jobs import Find, Jobs
 from postroad.dashboard.mask import Mask
 from postroad.dashboard.view import MENU, age, ago, pretty
 from postroad.dashboard.watch import Watch
 from postroad.errors import OperationRefused, StoreUnavailable
 from postroad.operations import Step
-from postroad.operations.failures import fingerprint
+from postroad.operations.fingerprint import fingerprint
 from tests.support.commands import Shell
 from tests.support.components import ROOT
 from tests.support.fair import Fair
@@ -56,9 +56,49 @@ def test_bytes_are_shown_only_where_nothing_is_masked() -> None:
 
 
 def test_what_was_hidden_and_left_alone_is_restored() -> None:
-    original = {"card": "4111", "list": [{"card": "5"}], "n": 1}
-    edited = {"card": "***", "list": [{"card": "***"}, {"card": "9"}], "n": 2}
-    assert Mask(["card"]).restore(edited, original) == {"card": "4111", "list": [{"card": "5"}, {"card": "9"}], "n": 2}
+    original = {"card": "4111", "list": [{"card": "5", "n": 1}], "url": "db://u:secret@h/d", "n": 1}
+    edited = {
+        "card": "***",
+        "list": [{"card": "***", "n": 2}],
+        "url": "db://u:***@h/d",
+        "n": 2,
+        "more": ["a **bold** word"],
+    }
+    restored = {**edited, "card": "4111", "list": [{"card": "5", "n": 2}], "url": "db://u:secret@h/d"}
+    assert Mask(["card"]).restore(edited, original) == restored
+
+
+@pytest.mark.parametrize("untouched", [[{"card": "5"}, {"card": "6"}], []])
+def test_a_list_left_alone_or_written_whole_is_taken(untouched: list[Any]) -> None:
+    mask, original = Mask(["card"]), {"list": untouched, "note": "***"}
+    assert mask.restore(mask(original), original) == original
+    whole = {"list": [{"card": "9"}], "note": "***"}
+    assert mask.restore(whole, original) == whole
+
+
+@pytest.mark.parametrize(
+    ("edited", "told"),
+    [
+        ([{"card": "***", "n": 2}], r"payload.list had 2 entries"),  # the first was removed
+        ([{"card": "***", "n": 2}, {"card": "***", "n": 1}], r"payload.list had 2 entries"),
+        ([{"n": 0}, {"card": "***", "n": 1}, {"card": "***", "n": 2}], r"payload.list had 2 entries"),
+        ([{"card": "***", "n": 1}, {"card": "***", "n": 2}, {"card": "9", "n": 3}], r"payload.list had 2 entries"),
+        ([{"card": "***", "n": 1}, {"card": ["***"], "n": 2}], r"payload.list\[1\].card had 0 entries"),
+        ([{"card": "***", "n": 1}, {"card": "7", "n": "***"}], r"payload.list\[1\].n is '\*\*\*'"),
+        ({"0": {"card": "***"}}, r"payload.list.0.card is"),
+    ],
+)
+def test_what_is_hidden_is_never_put_in_another_place(edited: Any, told: str) -> None:
+    original = {"list": [{"card": "5", "n": 1}, {"card": "6", "n": 2}]}
+    with pytest.raises(OperationRefused, match=told):
+        Mask(["card"]).restore({"list": edited}, original)
+
+
+def test_a_text_that_is_hidden_in_part_is_left_alone_or_written_whole() -> None:
+    original = {"url": "db://u:secret@h/d"}
+    with pytest.raises(OperationRefused, match="write it whole"):
+        Mask().restore({"url": "db://u:***@h/other"}, original)
+    assert Mask().restore({"url": "db://h/other"}, original) == {"url": "db://h/other"}
 
 
 @pytest.mark.parametrize(
@@ -80,6 +120,13 @@ def test_failures_of_different_causes_are_not_alike() -> None:
     assert fingerprint("") == ""
 
 
+def found(subjects: Sequence[int]) -> Find:
+    async def find() -> Sequence[int]:
+        return subjects
+
+    return find
+
+
 async def finished(jobs: Jobs) -> None:
     await asyncio.gather(*jobs._tasks)
 
@@ -92,7 +139,7 @@ async def test_a_job_passes_over_what_has_moved_and_does_the_rest() -> None:
             raise OperationRefused("moved")
         done.extend(piece)
 
-    job = jobs.start("Counting", "ada", range(250), act)
+    job = jobs.start("Counting", "ada", found(range(250)), act)
     await finished(jobs)
     assert (job.state, job.done, job.passed_over) == ("finished", 249, 1)
     assert sorted(done) == [number for number in range(250) if number != 7]
@@ -105,7 +152,7 @@ async def test_a_job_that_meets_an_outage_says_so_and_stops() -> None:
         if 100 in piece:
             raise StoreUnavailable("The database is out. Is it running?")
 
-    job = jobs.start("Counting", "ada", range(250), act)
+    job = jobs.start("Counting", "ada", found(range(250)), act)
     await finished(jobs)
     assert (job.state, job.done, job.trouble) == ("stopped", 100, "The database is out. Is it running?")
 
@@ -116,7 +163,7 @@ async def test_a_dashboard_that_ends_stops_its_jobs() -> None:
     async def act(piece: Sequence[int]) -> None:
         await asyncio.Event().wait()
 
-    job = jobs.start("Waiting", "ada", [1], act)
+    job = jobs.start("Waiting", "ada", found([1]), act)
     await asyncio.sleep(0)
     await jobs.aclose()
     assert (job.state, job.done) == ("stopped", 0)

@@ -231,7 +231,34 @@ def test_inbox_list_show_retry(library: Library) -> None:
     assert library.json("inbox", "show", "shelves", str(bad))["record"]["state"] == "waiting"
     assert "Only one that has failed" in library("inbox", "retry", "shelves", str(good), expect=1)
     assert "write it as group/id" in library("inbox", "list", "--after", str(bad), expect=2)
-    assert library.json("inbox", "retry", "shelves", str(bad))["retried"] == str(bad)
+    assert library.json("inbox", "retry", "shelves", str(bad))["retried"] == [str(bad)]
+    assert "--all-failed" in library("inbox", "retry", "shelves", expect=2)
+    cause = next(one["fingerprint"] for one in library.json("failures"))
+    narrowed = ("inbox", "retry", "shelves", "--all-failed", "--cause")
+    assert library.json(*narrowed, "another")["retried"] == []
+    assert library.json(*narrowed, cause, "--dry-run")["would_retry"] == [str(bad)]
+    before = len(library.json("audit"))
+    assert library.json(*narrowed, cause)["retried"] == [str(bad)]
+    assert len(library.json("audit")) == before + 1
+    assert [one["event_id"] for one in library.json("inbox", "list", "--cause", cause)] == [str(bad)]
+
+
+def test_inbox_discard_only_shows_without_yes(library: Library) -> None:
+    bad, cursed, good = library.lend("reserved", "cursed", "free", deliver=True)
+    library.change(f"UPDATE postroad_inbox SET processed_at = NULL WHERE event_id = '{bad}'")
+    words = ("inbox", "discard", "shelves", str(bad), str(cursed), "--reason", "lost")
+    assert "Nothing was done" in library(*words)
+    assert library.json("inbox", "show", "shelves", str(bad))["record"]["state"] == "failed"
+    assert "is discarded" in library(*words, "--yes")
+    for id in (bad, cursed):
+        assert library.json("inbox", "show", "shelves", str(id))["record"]["state"] == "refused"
+    assert library.json("dlq", "list") == []
+    assert {one["action"]: one["detail"] for one in library.json("audit")} == {
+        "inbox.discard": "lost",
+        "dlq.discard": "lost",
+    }
+    told = library("inbox", "discard", "shelves", str(good), "--reason", "lost", "--yes", expect=1)
+    assert "Only one that has failed can be discarded" in told
 
 
 def test_dlq_list_show_retry(library: Library) -> None:
@@ -241,15 +268,19 @@ def test_dlq_list_show_retry(library: Library) -> None:
     assert dead["event_id"] == str(id)
     assert '{"book_id":"cursed"}' in library("dlq", "show", dead["id"])
     assert library.json("dlq", "show", str(id))[0]["id"] == dead["id"]
-    assert "needs --topic" in library("dlq", "list", "--after", "1", expect=2)
+    assert library.json("dlq", "list", "--after", f"library.book.events~{dead['id']}") == []
+    assert f"--after library.book.events~{dead['id']}" in library("dlq", "list", "--limit", "1")
     assert "--all" in library("dlq", "retry", expect=2)
     assert "--all" in library("dlq", "retry", dead["id"], "--group", "readers", expect=2)
+    assert library.json("dlq", "retry", "--all", "--cause", "another")["count"] == 0
+    assert "Group nobody is not of this service" in library("dlq", "retry", "--all", "--group", "nobody", expect=1)
     for narrowed in (("--group", "nobody"), ("--cause", "another")):
-        assert library.json("dlq", "retry", "--all", *narrowed)["count"] == 0
         assert library.json("dlq", "list", *narrowed) == []
     (cause,) = library.json("failures")
     assert library.json("dlq", "list", "--group", dead["group"], "--cause", cause["fingerprint"]) == [dead]
     narrowed = ("--group", dead["group"], "--cause", cause["fingerprint"])
+    assert library.json("dlq", "retry", "--all", *narrowed, "--dry-run") == {"would_retry": [dead["id"]], "count": 1}
+    assert "1 dead letter would be given back" in library("dlq", "retry", "--all", "--dry-run")
     assert library.json("dlq", "retry", "--all", *narrowed)["count"] == 1
     assert "no dead letters" in library("dlq", "list")
     assert "There is no dead letter" in library("dlq", "retry", dead["id"], expect=1)

@@ -7,7 +7,9 @@ import click
 from postroad import operations
 from postroad.cli.ids import event_id
 from postroad.cli.output import Output
+from postroad.cli.progress import watching
 from postroad.cli.site import Site, on_site
+from postroad.operations.portions import in_portions
 
 
 @click.group()
@@ -86,13 +88,27 @@ async def show(site: Site, out: Output, id: UUID) -> None:
 
 
 @command.command()
-@click.argument("id", type=event_id)
+@click.argument("ids", type=event_id, nargs=-1)
+@click.option("--all-failed", is_flag=True, help="Every command that has failed; --type narrows it.")
+@click.option("--type", "type_", default="", help="With --all-failed, only this command type.")
+@click.option("--dry-run", is_flag=True, help="Only say which.")
 @click.option("--reason", default="", help="Kept in the audit table.")
 @on_site()
-async def retry(site: Site, out: Output, id: UUID, reason: str) -> None:
-    """Hand a failed command to the workers, with all its attempts before it."""
-    await operations.retry_command(site.store, id, actor=operations.this_user(), reason=reason)
+async def retry(
+    site: Site, out: Output, ids: tuple[UUID, ...], all_failed: bool, type_: str, dry_run: bool, reason: str
+) -> None:
+    """Hand failed commands to the workers, with all their attempts before them."""
+    if all_failed == bool(ids) or (ids and type_):
+        raise click.UsageError("Give the ids of commands, or --all-failed.")
+    chosen = await operations.failed_commands(site.store, type_) if all_failed else ids
+    if not dry_run:
+        with watching(out, "handing over") as progress:
+            for portion in in_portions(chosen, progress):
+                await operations.retry_commands(site.store, portion, actor=operations.this_user(), reason=reason)
     if out.as_json:
-        out.data({"retried": id})
-    else:
-        out.say(f"{id} will be carried out by a worker", "green")
+        out.data({"would_retry" if dry_run else "retried": chosen})
+        return
+    for id in chosen:
+        out.say(f"{id} would be carried out again" if dry_run else f"{id} will be carried out by a worker", "green")
+    if not chosen:
+        out.say("no command has failed")

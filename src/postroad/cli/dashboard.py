@@ -25,7 +25,12 @@ _SHORTEST_TOKEN: Final = 16
 )
 @click.option("--port", type=click.IntRange(0, 65_535), default=8480, show_default=True)
 @click.option("--token", envvar="POSTROAD_DASHBOARD_TOKEN", default="", help="Whoever has it comes in, as admin.")
-@click.option("--allow-host", "hosts", multiple=True, help="A name under which it is reached; may be repeated.")
+@click.option(
+    "--allow-host",
+    "hosts",
+    multiple=True,
+    help="A name under which it is reached; https://NAME where a proxy ends TLS; may be repeated.",
+)
 @click.option("--mask", multiple=True, help="A field of payloads that nobody may see; may be repeated.")
 @click.option(
     "--trace-url", default="", help="Where a trace is shown, as in https://jaeger.example.com/trace/{trace_id}."
@@ -50,7 +55,7 @@ def dashboard(
     \b
     Examples:
       postroad dashboard shop:road
-      postroad dashboard shop:road --host 0.0.0.0 --allow-host ops.example.com --mask card --mask 'customer.*'
+      postroad dashboard shop:road --host 0.0.0.0 --allow-host https://ops.example.com --mask card --mask 'customer.*'
     """
     _check(host, token)
     road, out = load(app), Output(as_json)

@@ -1,12 +1,13 @@
 """dlq: what the broker holds as dead."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
+from contextlib import aclosing
 
 import click
 
 from postroad import operations
 from postroad.brokers.base import Broker
-from postroad.cli.output import Output
+from postroad.cli.output import Output, times
 from postroad.cli.progress import watching
 from postroad.cli.reach import require_database
 from postroad.cli.site import Site, on_site
@@ -26,7 +27,7 @@ def dlq() -> None:
 @click.option("--group", default="", help="Only of this group.")
 @click.option("--cause", default="", help="Only of this cause, as `postroad failures` tells it.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
-@click.option("--after", default="", help="The last id of the previous page; needs --topic.")
+@click.option("--after", default="", help="Where the previous page ended, as it says.")
 @on_site(argument=True, asks=False)
 async def list_(site: Site, out: Output, topic: str, group: str, cause: str, limit: int, after: str) -> None:
     """The dead letters of all topics, oldest first.
@@ -35,14 +36,14 @@ async def list_(site: Site, out: Output, topic: str, group: str, cause: str, lim
     Example:
       postroad dlq list --topic shop.order.events
     """
-    if after and not topic:
-        raise click.UsageError("--after needs --topic: ids count within their topic.")
     broker = site.require_broker()
-    topics = await _topics(broker, topic)
-    if group or cause:
-        page = await _narrowed(operations.all_dead(broker, topics, after), group, cause, limit)
-    else:
-        page = await operations.dead_page(broker, topics, limit=limit, after=after)
+    page: list[operations.DeadEvent] = []
+    letters = operations.dead_from(broker, await _topics(broker, topic), after, group=group, cause=cause)
+    async with aclosing(letters):
+        async for one in letters:
+            page.append(one)
+            if len(page) == limit:
+                break
     found = await _with_attempts(site, page)
     if out.as_json:
         out.data(found)
@@ -54,8 +55,8 @@ async def list_(site: Site, out: Output, topic: str, group: str, cause: str, lim
         ("id", "topic", "group", "type", "event", "attempts", "died", "reason"),
         [(d.id, d.topic, d.group, d.type, d.event_id, d.attempts, d.died_at, d.reason) for d in found],
     )
-    if topic and len(found) == limit:
-        out.say(f"next page: --topic {topic} --after {found[-1].id}", "dim")
+    if len(found) == limit:
+        out.say(f"next page: --after {operations.place_of_dead(found[-1])}", "dim")
 
 
 @dlq.command()
@@ -88,10 +89,13 @@ async def show(site: Site, out: Output, id: str, topic: str) -> None:
 
 @dlq.command()
 @click.argument("ids", nargs=-1)
-@click.option("--all", "all_of_them", is_flag=True, help="Every dead letter; the next three narrow it.")
+@click.option(
+    "--all", "all_of_them", is_flag=True, help="Every dead letter of this service's groups; the next three narrow it."
+)
 @_TOPIC
 @click.option("--group", default="", help="With --all, only of this group.")
 @click.option("--cause", default="", help="With --all, only of this cause, as `postroad failures` tells it.")
+@click.option("--dry-run", is_flag=True, help="Only say which.")
 @click.option("--reason", default="", help="Kept in the audit table.")
 @on_site()
 async def retry(
@@ -102,6 +106,7 @@ async def retry(
     topic: str,
     group: str,
     cause: str,
+    dry_run: bool,
     reason: str,
 ) -> None:
     """Give dead letters back to the groups they came from, after the cause is mended.
@@ -114,8 +119,15 @@ async def retry(
     if all_of_them == bool(ids) or (ids and (group or cause)):
         raise click.UsageError("Give the ids of dead letters, or --all.")
     broker = site.require_broker()
-    chosen = await _chosen(broker, ids, topic)
-    dead = [one for one in chosen if operations.is_alike(one, group, cause)]
+    if ids:
+        dead = await operations.find_dead(broker, await _topics(broker, topic), ids)
+    else:
+        groups = site.road.groups if site.road else ()
+        narrowed = {"topic": topic.removesuffix(".dlq"), "group": group, "cause": cause}
+        dead = await operations.own_dead(site.store, broker, groups, **narrowed)
+    if dry_run:
+        _tell_dry_run(out, dead)
+        return
     with watching(out, "giving back") as progress:
         revived = await operations.retry_dead(
             site.store, broker, dead, actor=operations.this_user(), reason=reason, progress=progress
@@ -130,6 +142,15 @@ async def retry(
         out.say(told, "green")
 
 
+def _tell_dry_run(out: Output, dead: Sequence[operations.DeadEvent]) -> None:
+    if out.as_json:
+        out.data({"would_retry": [one.id for one in dead], "count": len(dead)})
+        return
+    for one in dead:
+        out.say(f"{one.id} {one.type} {one.event_id} would be handled again by {one.group}", "yellow")
+    out.say(f"{times(len(dead), 'dead letter')} would be given back" if dead else "no dead letters")
+
+
 @dlq.command()
 @click.argument("ids", nargs=-1, required=True)
 @_TOPIC
@@ -139,7 +160,7 @@ async def retry(
 async def discard(site: Site, out: Output, ids: tuple[str, ...], topic: str, reason: str, yes: bool) -> None:
     """Throw dead letters away for good. Shows what it would do; --yes does it."""
     broker = site.require_broker()
-    dead = await _chosen(broker, ids, topic)
+    dead = await operations.find_dead(broker, await _topics(broker, topic), ids)
     if yes:
         await operations.discard_dead(site.store, broker, dead, actor=operations.this_user(), reason=reason)
     if out.as_json:
@@ -166,22 +187,3 @@ async def _with_attempts(site: Site, dead: Sequence[operations.DeadEvent]) -> Se
     except StoreUnavailable as error:
         click.echo(f"attempts are the broker's count, not the inbox's: {one_line(str(error))}", err=True)
         return dead
-
-
-async def _narrowed(
-    dead: AsyncIterator[operations.DeadEvent], group: str, cause: str, limit: int
-) -> Sequence[operations.DeadEvent]:
-    found: list[operations.DeadEvent] = []
-    async for one in dead:
-        if operations.is_alike(one, group, cause):
-            found.append(one)
-            if len(found) == limit:
-                break
-    return found
-
-
-async def _chosen(broker: Broker, ids: Sequence[str], topic: str) -> Sequence[operations.DeadEvent]:
-    topics = await _topics(broker, topic)
-    if ids:
-        return await operations.find_dead(broker, topics, ids)
-    return [dead async for dead in operations.all_dead(broker, topics)]

@@ -7,7 +7,9 @@ import click
 from postroad import operations
 from postroad.cli.ids import event_id
 from postroad.cli.output import Output
+from postroad.cli.progress import watching
 from postroad.cli.site import Site, on_site
+from postroad.operations.portions import in_portions
 
 
 @click.group()
@@ -18,10 +20,11 @@ def inbox() -> None:
 @inbox.command("list")
 @click.option("--group", default="", help="Only this group.")
 @click.option("--failed", is_flag=True, help="Only what has failed, also what will be tried again.")
+@click.option("--cause", default="", help="Only what failed of this cause, as `postroad failures` tells it.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
 @click.option("--after", default="", metavar="GROUP/ID", help="The last record of the previous page.")
 @on_site(argument=True)
-async def list_(site: Site, out: Output, group: str, failed: bool, limit: int, after: str) -> None:
+async def list_(site: Site, out: Output, group: str, failed: bool, cause: str, limit: int, after: str) -> None:
     """The records of handled, waiting and failed events.
 
     \b
@@ -29,7 +32,7 @@ async def list_(site: Site, out: Output, group: str, failed: bool, limit: int, a
       postroad inbox list --group receipts --failed
     """
     place = _place(after) if after else None
-    found = await operations.inbox_page(site.store, group=group, failed=failed, limit=limit, after=place)
+    found = await operations.inbox_page(site.store, group=group, failed=failed, cause=cause, limit=limit, after=place)
     if out.as_json:
         out.data(found)
         return
@@ -84,16 +87,61 @@ async def show(site: Site, out: Output, group: str, id: UUID) -> None:
 
 @inbox.command()
 @click.argument("group")
-@click.argument("id", type=event_id)
+@click.argument("ids", type=event_id, nargs=-1)
+@click.option("--all-failed", is_flag=True, help="All of the group that have failed; --cause narrows it.")
+@click.option("--cause", default="", help="With --all-failed, only of this cause, as `postroad failures` tells it.")
+@click.option("--dry-run", is_flag=True, help="Only say which.")
 @click.option("--reason", default="", help="Kept in the audit table.")
 @on_site()
-async def retry(site: Site, out: Output, group: str, id: UUID, reason: str) -> None:
-    """Handle a failed event again, as if it had just arrived."""
-    await operations.retry_record(site.store, site.broker, group, id, actor=operations.this_user(), reason=reason)
+async def retry(
+    site: Site,
+    out: Output,
+    group: str,
+    ids: tuple[UUID, ...],
+    all_failed: bool,
+    cause: str,
+    dry_run: bool,
+    reason: str,
+) -> None:
+    """Handle failed events again, as if they had just arrived."""
+    if all_failed == bool(ids) or (ids and cause):
+        raise click.UsageError("Give the ids of events, or --all-failed.")
+    chosen = [one.event_id for one in await operations.failed_records(site.store, group, cause)] if all_failed else ids
+    if not dry_run:
+        letters = await operations.letters_of(site.store, site.broker, group, chosen)
+        given = {"actor": operations.this_user(), "reason": reason}
+        with watching(out, "handing over") as progress:
+            for portion in in_portions(chosen, progress):
+                await operations.retry_records(site.store, site.broker, group, portion, letters=letters, **given)
     if out.as_json:
-        out.data({"group": group, "retried": id})
-    else:
-        out.say(f"{id} will be handled again by {group}", "green")
+        out.data({"group": group, "would_retry" if dry_run else "retried": chosen})
+        return
+    for id in chosen:
+        out.say(f"{id} {'would' if dry_run else 'will'} be handled again by {group}", "green")
+    if not chosen:
+        out.say("nothing has failed")
+
+
+@inbox.command()
+@click.argument("group")
+@click.argument("ids", type=event_id, nargs=-1, required=True)
+@click.option("--reason", required=True, help="Why nobody will miss it; kept in the audit table.")
+@click.option("--yes", is_flag=True, help="Do it. Without this, only what would be done is shown.")
+@on_site()
+async def discard(site: Site, out: Output, group: str, ids: tuple[UUID, ...], reason: str, yes: bool) -> None:
+    """Give failed events up for good. Shows what it would do; --yes does it."""
+    records = [(await operations.inbox_record(site.store, group, id)).record for id in ids]
+    if yes:
+        actor = operations.this_user()
+        await operations.discard_records(site.store, site.broker, group, ids, actor=actor, reason=reason)
+    if out.as_json:
+        out.data({"discarded": yes, "records": records})
+        return
+    for one in records:
+        told = "is discarded" if yes else f"is {one.state} and would be discarded"
+        out.say(f"{one.event_id} {one.type} of {group} {told}", "green" if yes else "yellow")
+    if not yes:
+        out.say("Nothing was done. Add --yes to do it.")
 
 
 def _place(text: str) -> tuple[str, UUID]:
@@ -109,9 +157,12 @@ def _place(text: str) -> tuple[str, UUID]:
 @click.option("--reason", default="", help="Kept in the audit table.")
 @on_site()
 async def replay(site: Site, out: Output, group: str, id: UUID, reason: str) -> None:
-    """Let one group handle once more what it has handled already; its effects happen again, and only there."""
+    """Let one group handle once more what it has handled already; its effects happen again, and only there.
+
+    The event comes from the outbox or, if another service sent it, from the broker, where that keeps what was handled.
+    """
     actor = operations.this_user()
-    await operations.replay_event(site.store, site.outboxes, group, id, actor=actor, reason=reason)
+    await operations.replay_event(site.store, site.outboxes, group, id, actor=actor, reason=reason, broker=site.broker)
     if out.as_json:
         out.data({"replayed": {"group": group, "event_id": id}})
     else:

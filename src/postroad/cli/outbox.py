@@ -231,8 +231,7 @@ async def retry(
     if all_parked == bool(ids) or (ids and (type_ or key or text or since or until)):
         raise click.UsageError("Give the ids of events, or --all-parked.")
     wanted = operations.Filter("FAILED", type_, key, text, utc(since), utc(until))
-    parked = operations.all_matching(site.store, site.outboxes, wanted)
-    chosen = [event.id async for event in parked] if all_parked else ids
+    chosen = await operations.retryable_ids(site.store, site.outboxes, wanted) if all_parked else ids
     if not dry_run:
         with watching(out, "freeing") as progress:
             await operations.retry_events(
@@ -266,7 +265,7 @@ async def skip(site: Site, out: Output, id: UUID | str, reason: str) -> None:
 @outbox.command()
 @click.argument("id", type=event_id)
 @click.argument("payload", metavar="JSON")
-@click.option("--reason", default="", help="Kept in the audit table.")
+@click.option("--reason", required=True, help="What was wrong with the event; kept in the audit table.")
 @on_site()
 async def resend(site: Site, out: Output, id: UUID, payload: str, reason: str) -> None:
     """Write an edited copy of an event: a new id, caused by the old one, last in its aggregate's order.

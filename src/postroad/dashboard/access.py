@@ -4,6 +4,7 @@ import base64
 import hashlib
 import hmac
 import ipaddress
+import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -16,9 +17,12 @@ from starlette.requests import HTTPConnection, Request
 
 from postroad.operations import this_user
 
+log = logging.getLogger("postroad")
+
 SESSION: Final = "postroad_session"
 CSRF: Final = "postroad_csrf"
 LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
+_HTTPS: Final = "https://"
 _DAY: Final = 86_400
 # A proxy on this machine would make everybody a local visitor; those that say so are believed.
 _FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
@@ -54,10 +58,15 @@ class Door:
     hosts: tuple[str, ...]
     token: str = ""
     authorize: Authorize | None = None
+    tls: tuple[str, ...] = ()
+    """The hosts that are reached by https, though a proxy asks us by http."""
 
     def knows_host(self, connection: HTTPConnection) -> bool:
         """Else a page elsewhere could point its own name at this address and read what it answers."""
         return _bare(connection.headers.get("host", "")) in self.hosts
+
+    def behind_tls(self, connection: HTTPConnection) -> bool:
+        return _bare(connection.headers.get("host", "")) in self.tls
 
     async def visitor(self, request: Request) -> User | None:
         if self.authorize is not None:
@@ -69,9 +78,16 @@ class Door:
 
     def _by_token(self, request: Request) -> User | None:
         if bearer(request):
-            return User("token", Role.ADMIN) if self.opens(bearer(request)) else None
+            return User("token", Role.ADMIN) if self.lets_in(request, bearer(request)) else None
         name = self._session_name(request.cookies.get(SESSION, ""))
         return User(name, Role.ADMIN) if name else None
+
+    def lets_in(self, request: Request, token: str) -> bool:
+        """Whoever tries tokens is seen in the log. What was tried is not: it may be nearly right."""
+        if self.opens(token):
+            return True
+        log.warning("a wrong token was given to the dashboard, from %s", request.client.host if request.client else "?")
+        return False
 
     def opens(self, token: str) -> bool:
         return bool(self.token) and secrets.compare_digest(token.encode(), self.token.encode())
@@ -129,7 +145,11 @@ def is_loopback(host: str) -> bool:
 
 
 def allowed_hosts(hosts: Sequence[str]) -> tuple[str, ...]:
-    return (*LOOPBACK, *(_bare(host) for host in hosts))
+    return (*LOOPBACK, *(_bare(host.removeprefix(_HTTPS)) for host in hosts))
+
+
+def tls_hosts(hosts: Sequence[str]) -> tuple[str, ...]:
+    return tuple(_bare(host.removeprefix(_HTTPS)) for host in hosts if host.startswith(_HTTPS))
 
 
 def _is_local(request: Request) -> bool:

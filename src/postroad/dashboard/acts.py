@@ -1,9 +1,10 @@
 """What may be done, by whom, with which particulars. Pages and API do the same things through this table."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
+from uuid import UUID
 
 import msgspec
 
@@ -11,6 +12,7 @@ from postroad import consistency, operations
 from postroad.dashboard import desk as reading
 from postroad.dashboard.access import Role, User
 from postroad.dashboard.desk import Desk
+from postroad.dashboard.jobs import Find
 from postroad.errors import OperationRefused
 from postroad.operations import audit, doctor, results
 
@@ -47,6 +49,20 @@ class Edited(Particulars, frozen=True):
 class InGroup(Particulars, frozen=True):
     group: str
     id: str
+
+
+class SomeInGroup(Particulars, frozen=True):
+    group: str
+    ids: list[str]
+
+
+class MatchingInGroup(Particulars, frozen=True):
+    group: str
+    cause: str = ""
+
+
+class MatchingCommands(Particulars, frozen=True):
+    type: str = ""
 
 
 class SomeDead(Particulars, frozen=True):
@@ -102,13 +118,15 @@ async def _retry(desk: Desk, user: User, given: SomeEvents) -> Done:
 
 
 async def _retry_matching(desk: Desk, user: User, given: MatchingEvents) -> Done:
-    ids = await reading.retryable(desk, msgspec.structs.asdict(given))
-    road = desk.road
+    road, wanted = desk.road, reading.retryable(desk, msgspec.structs.asdict(given), user)
+
+    async def find() -> Sequence[Any]:
+        return await operations.retryable_ids(road.store, road.outboxes, wanted)
 
     async def piece(ids: Any) -> None:
         await operations.retry_events(road.store, road.outboxes, ids, actor=user.name, reason=given.reason)
 
-    return _started(desk, user, "Retry of events", ids, piece)
+    return _started(desk, user, "Retry of events", find, piece)
 
 
 async def _skip(desk: Desk, user: User, given: OneEvent) -> Done:
@@ -140,16 +158,43 @@ async def _run_now(desk: Desk, user: User, given: OneEvent) -> Done:
     return Done("The event is on its way now", f"/outbox/{given.id}")
 
 
-async def _inbox_retry(desk: Desk, user: User, given: InGroup) -> Done:
-    road, id = desk.road, reading.own_id(given.id)
-    await operations.retry_record(road.store, road.broker, given.group, id, actor=user.name, reason=given.reason)
-    return Done(f"{given.group} will handle it again", f"/groups/{quote(given.group, safe='')}")
+async def _inbox_retry(desk: Desk, user: User, given: SomeInGroup) -> Done:
+    road, ids = desk.road, _own_ids(given.ids)
+    await operations.retry_records(road.store, road.broker, given.group, ids, actor=user.name, reason=given.reason)
+    return Done(f"{given.group} will handle {_them(ids)} again", _group(given.group, ids))
+
+
+async def _inbox_retry_matching(desk: Desk, user: User, given: MatchingInGroup) -> Done:
+    road, group = desk.road, given.group
+
+    async def find() -> Sequence[Any]:
+        ids = [one.event_id for one in await operations.failed_records(road.store, group, given.cause)]
+        # Once for all of them: each look at the dead letters reads them to the end.
+        letters.update(await operations.letters_of(road.store, road.broker, group, ids))
+        return ids
+
+    async def piece(ids: Any) -> None:
+        await operations.retry_records(
+            road.store, road.broker, group, ids, actor=user.name, reason=given.reason, letters=letters
+        )
+
+    letters: dict[UUID, Sequence[operations.DeadEvent]] = {}
+    return _started(desk, user, f"Retry in {group}", find, piece)
+
+
+async def _inbox_discard(desk: Desk, user: User, given: SomeInGroup) -> Done:
+    road, ids = desk.road, _own_ids(given.ids)
+    await operations.discard_records(road.store, road.broker, given.group, ids, actor=user.name, reason=given.reason)
+    return Done(f"{given.group} will not handle {_them(ids)} any more", _group(given.group, ids))
 
 
 async def _replay(desk: Desk, user: User, given: InGroup) -> Done:
     road, id = desk.road, reading.own_id(given.id)
-    await operations.replay_event(road.store, road.outboxes, given.group, id, actor=user.name, reason=given.reason)
-    return Done(f"{given.group} will handle it once more", f"/outbox/{given.id}")
+    await operations.replay_event(
+        road.store, road.outboxes, given.group, id, actor=user.name, reason=given.reason, broker=road.broker
+    )
+    ours = await operations.is_ours(road.store, road.outboxes, id)
+    return Done(f"{given.group} will handle it once more", f"/outbox/{id}" if ours else _group(given.group, [id]))
 
 
 async def _dead_retry(desk: Desk, user: User, given: SomeDead) -> Done:
@@ -160,14 +205,15 @@ async def _dead_retry(desk: Desk, user: User, given: SomeDead) -> Done:
 
 
 async def _dead_retry_matching(desk: Desk, user: User, given: MatchingDead) -> Done:
-    road, query = desk.road, msgspec.structs.asdict(given)
-    topics = [given.topic] if given.topic else await operations.topics_of(road.broker)
-    dead = [one async for one in operations.all_dead(road.broker, topics) if reading.is_wanted(one, query)]
+    road = desk.road
+
+    async def find() -> Sequence[Any]:
+        return await reading.own_dead(desk, msgspec.structs.asdict(given))
 
     async def piece(dead: Any) -> None:
         await operations.retry_dead(road.store, road.broker, dead, actor=user.name, reason=given.reason)
 
-    return _started(desk, user, "Dead letters given back", dead, piece)
+    return _started(desk, user, "Dead letters given back", find, piece)
 
 
 async def _discard(desk: Desk, user: User, given: SomeDead) -> Done:
@@ -209,9 +255,23 @@ async def _release(desk: Desk, user: User, given: OneOwner) -> Done:
     return Done(f"{_count(count, 'shard')} of {given.owner} can be taken by others", "/workers")
 
 
-async def _command_retry(desk: Desk, user: User, given: OneEvent) -> Done:
-    await operations.retry_command(desk.road.store, reading.own_id(given.id), actor=user.name, reason=given.reason)
-    return Done("A worker will carry it out again", f"/commands/{given.id}")
+async def _command_retry(desk: Desk, user: User, given: SomeEvents) -> Done:
+    ids = _own_ids(given.ids)
+    await operations.retry_commands(desk.road.store, ids, actor=user.name, reason=given.reason)
+    go = f"/commands/{ids[0]}" if len(ids) == 1 else "/commands"
+    return Done(f"A worker will carry {_them(ids, 'command')} out again", go)
+
+
+async def _command_retry_matching(desk: Desk, user: User, given: MatchingCommands) -> Done:
+    store = desk.road.store
+
+    async def find() -> Sequence[Any]:
+        return await operations.failed_commands(store, given.type)
+
+    async def piece(ids: Any) -> None:
+        await operations.retry_commands(store, ids, actor=user.name, reason=given.reason)
+
+    return _started(desk, user, "Retry of commands", find, piece)
 
 
 async def _check(desk: Desk, user: User, given: Particulars) -> Done:
@@ -223,7 +283,7 @@ async def _check(desk: Desk, user: User, given: Particulars) -> Done:
         await results.keep(road.store, results.VERIFY, consistency.shortened(losses), actor=user.name)
 
     await _asked(desk, user, "consistency.check", given)
-    return _started(desk, user, "Check of consistency", [None], piece, "/consistency")
+    return _started(desk, user, "Check of consistency", _once, piece, "/consistency")
 
 
 async def _examine(desk: Desk, user: User, given: Particulars) -> Done:
@@ -233,7 +293,7 @@ async def _examine(desk: Desk, user: User, given: Particulars) -> Done:
         await results.keep(road.store, results.DOCTOR, await doctor.examine(road), actor=user.name)
 
     await _asked(desk, user, "doctor.examine", given)
-    return _started(desk, user, "The doctor's examination", [None], piece, "/doctor")
+    return _started(desk, user, "The doctor's examination", _once, piece, "/doctor")
 
 
 async def _asked(desk: Desk, user: User, action: str, given: Particulars) -> None:
@@ -245,9 +305,28 @@ async def _asked(desk: Desk, user: User, action: str, given: Particulars) -> Non
         )
 
 
-def _started(desk: Desk, user: User, title: str, subjects: Any, piece: Any, shows: str = "") -> Done:
-    job = desk.jobs.start(title, user.name, subjects, piece, shows)
-    return Done(f"{title}: {len(subjects):,} to do", f"/jobs/{job.id}", job.id)
+async def _once() -> Sequence[Any]:
+    return [None]
+
+
+def _started(desk: Desk, user: User, title: str, find: Find, piece: Any, shows: str = "") -> Done:
+    job = desk.jobs.start(title, user.name, find, piece, shows)
+    return Done(f"{title} has begun", f"/jobs/{job.id}", job.id)
+
+
+def _own_ids(ids: Sequence[str]) -> Sequence[UUID]:
+    if not ids:
+        raise OperationRefused("ids is empty. Choose at least one.")
+    return [reading.own_id(id) for id in ids]
+
+
+def _group(group: str, ids: Sequence[UUID]) -> str:
+    page = f"/groups/{quote(group, safe='')}"
+    return f"{page}/{ids[0]}" if len(ids) == 1 else page
+
+
+def _them(ids: Sequence[UUID], noun: str = "event") -> str:
+    return "it" if len(ids) == 1 else _count(len(ids), noun)
 
 
 def _count(count: int, noun: str) -> str:
@@ -260,17 +339,24 @@ ACTS: Final[Mapping[str, Act]] = {
     "outbox.skip": Act("Never send an event", Role.ADMIN, OneEvent, _skip),
     "outbox.resend": Act("Send an edited copy of an event", Role.ADMIN, Edited, _resend),
     "outbox.run_now": Act("Deliver a delayed event now", Role.OPERATOR, OneEvent, _run_now),
-    "inbox.retry": Act("Handle a failed event again", Role.OPERATOR, InGroup, _inbox_retry),
+    "inbox.retry": Act("Handle failed events again", Role.OPERATOR, SomeInGroup, _inbox_retry),
+    "inbox.retry_matching": Act(
+        "Handle again all of a group that failed", Role.OPERATOR, MatchingInGroup, _inbox_retry_matching
+    ),
+    "inbox.discard": Act("Give failed events up for good", Role.ADMIN, SomeInGroup, _inbox_discard),
     "inbox.replay": Act("Handle an event once more in one group", Role.OPERATOR, InGroup, _replay),
     "dlq.retry": Act("Give dead letters back", Role.OPERATOR, SomeDead, _dead_retry),
-    "dlq.retry_matching": Act("Give back all that match", Role.OPERATOR, MatchingDead, _dead_retry_matching),
+    "dlq.retry_matching": Act("Give back all of ours that match", Role.OPERATOR, MatchingDead, _dead_retry_matching),
     "group.pause": Act("Let a group stand still", Role.OPERATOR, OneGroup, _pause),
     "group.resume": Act("Let a paused group go on", Role.OPERATOR, OneGroup, _resume),
     "outbox.pause": Act("Send nothing more from an outbox", Role.OPERATOR, OneOutbox, _pause_outbox),
     "outbox.resume": Act("Let a paused outbox go on", Role.OPERATOR, OneOutbox, _resume_outbox),
     "worker.drain": Act("Let a worker take no more", Role.OPERATOR, OneWorker, _drain),
     "lease.release": Act("Take the shards of a relay that is gone", Role.OPERATOR, OneOwner, _release),
-    "command.retry": Act("Carry out a failed command again", Role.OPERATOR, OneEvent, _command_retry),
+    "command.retry": Act("Carry out failed commands again", Role.OPERATOR, SomeEvents, _command_retry),
+    "command.retry_matching": Act(
+        "Carry out again all commands that failed", Role.OPERATOR, MatchingCommands, _command_retry_matching
+    ),
     "consistency.check": Act("Look whether everything fits together", Role.OPERATOR, Particulars, _check),
     "doctor.examine": Act("Examine the installation", Role.OPERATOR, Particulars, _examine),
     "dlq.discard": Act("Throw dead letters away", Role.ADMIN, SomeDead, _discard),

@@ -16,6 +16,7 @@ from postroad.dashboard.desk import Desk
 from postroad.dashboard.jobs import Job
 from postroad.dashboard.watch import Sample
 from postroad.errors import OperationRefused
+from postroad.redact import redact_values
 
 Ask = Callable[[Desk, Request], Awaitable[Any]]
 
@@ -51,11 +52,11 @@ async def _samples(desk: Desk, request: Request) -> Sequence[Sample]:
 
 
 async def _outbox(desk: Desk, request: Request) -> reading.EventPage:
-    return await reading.events(desk, request.query_params)
+    return await reading.events(desk, request.query_params, request.state.user)
 
 
 async def _count(desk: Desk, request: Request) -> DryRun:
-    return DryRun(len(await reading.retryable(desk, request.query_params)))
+    return DryRun(await reading.retryable_count(desk, request.query_params, request.state.user))
 
 
 async def _event(desk: Desk, request: Request) -> reading.EventView:
@@ -63,7 +64,11 @@ async def _event(desk: Desk, request: Request) -> reading.EventView:
 
 
 async def _dead(desk: Desk, request: Request) -> Sequence[operations.DeadEvent]:
-    return await reading.dead_letters(desk, request.query_params)
+    return (await reading.dead_letters(desk, request.query_params)).letters
+
+
+async def _count_dead(desk: Desk, request: Request) -> DryRun:
+    return DryRun(len(await reading.own_dead(desk, request.query_params)))
 
 
 async def _failures(desk: Desk, request: Request) -> Sequence[operations.Cause]:
@@ -72,6 +77,15 @@ async def _failures(desk: Desk, request: Request) -> Sequence[operations.Cause]:
 
 async def _records(desk: Desk, request: Request) -> Sequence[operations.InboxRecord]:
     return await reading.records(desk, request.path_params["group"], request.query_params)
+
+
+async def _count_failed(desk: Desk, request: Request) -> DryRun:
+    cause = request.query_params.get("cause", "")
+    return DryRun(len(await operations.failed_records(desk.road.store, request.path_params["group"], cause)))
+
+
+async def _record(desk: Desk, request: Request) -> reading.RecordView:
+    return await reading.record(desk, request.path_params["group"], request.path_params["id"])
 
 
 async def _workers(desk: Desk, request: Request) -> Workers:
@@ -88,6 +102,10 @@ async def _projections(desk: Desk, request: Request) -> Sequence[operations.Proj
 
 async def _commands(desk: Desk, request: Request) -> Sequence[operations.CommandView]:
     return await reading.commands(desk, request.query_params)
+
+
+async def _count_commands(desk: Desk, request: Request) -> DryRun:
+    return DryRun(len(await operations.failed_commands(desk.road.store, request.query_params.get("type", ""))))
 
 
 async def _command(desk: Desk, request: Request) -> operations.CommandDetail:
@@ -130,12 +148,35 @@ QUESTIONS: Final = (
     Question("/api/outbox/count", "How many a retry of all that match would touch", DryRun, _count, _FILTER),
     Question("/api/outbox/{id}", "One event, and what each group did with it", reading.EventView, _event),
     Question(
-        "/api/dead-letters", "Dead letters", list[operations.DeadEvent], _dead, ("topic", "group", "cause", "after")
+        "/api/dead-letters",
+        "Dead letters, by topic, 50 at a time; after: topic~id of the last one",
+        list[operations.DeadEvent],
+        _dead,
+        ("topic", "group", "cause", "after"),
+    ),
+    Question(
+        "/api/dead-letters/count",
+        "How many a retry of all that match would give back",
+        DryRun,
+        _count_dead,
+        ("topic", "group", "cause"),
     ),
     Question("/api/failures", "Failures, alike with alike", list[operations.Cause], _failures),
     Question(
-        "/api/groups/{group}", "What a group handled", list[operations.InboxRecord], _records, ("failed", "after")
+        "/api/groups/{group}",
+        "What a group handled",
+        list[operations.InboxRecord],
+        _records,
+        ("failed", "cause", "after"),
     ),
+    Question(
+        "/api/groups/{group}/count",
+        "How many a retry of all of them would touch",
+        DryRun,
+        _count_failed,
+        ("cause",),
+    ),
+    Question("/api/groups/{group}/{id}", "What a group knows of an event", reading.RecordView, _record),
     Question("/api/workers", "Who is at work, and who holds which shards", Workers, _workers),
     Question("/api/chains/{id}", "What came of what, by a correlation id or any id of it", operations.Trace, _chain),
     Question(
@@ -144,6 +185,7 @@ QUESTIONS: Final = (
     Question(
         "/api/commands", "Commands, newest first", list[operations.CommandView], _commands, ("status", "type", "after")
     ),
+    Question("/api/commands/count", "How many a retry of all of them would touch", DryRun, _count_commands, ("type",)),
     Question("/api/commands/{id}", "One command", operations.CommandDetail, _command),
     Question("/api/consistency", "What the last check has found", reading.Consistency, _consistent),
     Question("/api/doctor", "What the last examination has found", reading.Examined | None, _examined),
@@ -157,9 +199,13 @@ QUESTIONS: Final = (
 )
 
 
+def told(value: Any, status: int = 200) -> Response:
+    """Without secrets, wherever in it somebody has written one."""
+    return as_json(redact_values(msgspec.to_builtins(value, str_keys=True, enc_hook=str)), status)
+
+
 def as_json(value: Any, status: int = 200) -> Response:
-    body = msgspec.json.encode(value, enc_hook=str) if not isinstance(value, bytes) else value
-    return Response(body, status, media_type="application/json")
+    return Response(msgspec.json.encode(value), status, media_type="application/json")
 
 
 async def act(desk: Desk, request: Request) -> Response:
@@ -170,4 +216,4 @@ async def act(desk: Desk, request: Request) -> Response:
         given = msgspec.json.decode(await request.body(), type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise OperationRefused(f"The body cannot be read: {error}. Send a JSON object.") from None
-    return as_json(await do(desk, request.state.user, request.path_params["name"], given))
+    return told(await do(desk, request.state.user, request.path_params["name"], given))

@@ -1,6 +1,8 @@
 """The ASGI application: the guard before everything, the routes behind it."""
 
+import asyncio
 import functools
+import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -19,7 +21,7 @@ from starlette.staticfiles import StaticFiles
 
 from postroad.app import Postroad
 from postroad.dashboard import api, pages
-from postroad.dashboard.access import CSRF, SESSION, Authorize, Door, allowed_hosts, may_act
+from postroad.dashboard.access import CSRF, SESSION, Authorize, Door, allowed_hosts, may_act, tls_hosts
 from postroad.dashboard.acts import Forbidden, do
 from postroad.dashboard.desk import TRACE_ID, Desk
 from postroad.dashboard.mask import Mask
@@ -28,6 +30,9 @@ from postroad.dashboard.view import render
 from postroad.dashboard.watch import INTERVAL, Watch
 from postroad.errors import BrokerError, ConfigurationError, OperationRefused, PostroadError, StoreError
 from postroad.redact import one_line
+from postroad.stores import migrations
+
+log = logging.getLogger("postroad")
 
 HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -41,6 +46,8 @@ HEADERS: Final = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
     "Cache-Control": "no-store",
 }
+PROBES: Final = ("/livez", "/readyz")
+_PATIENCE: Final = 2.5
 _LISTS: Final = ("ids",)
 _MOST_FIELDS: Final = 2_000
 Page = Callable[[Desk, Request], Awaitable[Response]]
@@ -59,14 +66,15 @@ def dashboard_app(
     """The dashboard of one service, to be served or mounted.
 
     Without `authorize` and `token` only visitors from this machine come in. `authorize` says who makes a request and
-    which role that is. `hosts` are the names under which it may be reached besides localhost. `mask` names fields of
-    payloads that nobody may see. `trace_url` is where a trace is shown, with {trace_id} in the place of its id.
+    which role that is. `hosts` are the names under which it may be reached besides localhost; with https:// before it,
+    a name is reached through a proxy that ends TLS. `mask` names fields of payloads that nobody may see. `trace_url` is
+    where a trace is shown, with {trace_id} in the place of its id.
     """
     if trace_url and not (trace_url.startswith(("https://", "http://")) and TRACE_ID in trace_url):
         raise ConfigurationError(
             f"trace_url is {trace_url!r}. Write the address of a trace, as in https://jaeger.example.com/trace/{TRACE_ID}."
         )
-    door = Door(allowed_hosts(hosts), token, authorize)
+    door = Door(allowed_hosts(hosts), token, authorize, tls_hosts(hosts))
     desk = Desk(road, door, Mask(mask), Watch(road, interval), trace_url)
 
     @asynccontextmanager
@@ -94,26 +102,31 @@ def _routes(desk: Desk) -> list[BaseRoute]:
 
     def question(asked: api.Question) -> Route:
         async def answer(desk: Desk, request: Request) -> Response:
-            return api.as_json(await asked.ask(desk, request))
+            return api.told(await asked.ask(desk, request))
 
         return page(asked.path, answer)
 
     return [
         Mount("/static", StaticFiles(packages=[("postroad.dashboard", "static")])),
+        page("/livez", _livez),
+        page("/readyz", _readyz),
         page("/login", _login_page),
         page("/login", _login, ["POST"]),
         page("/logout", _logout, ["POST"]),
         page("/", pages.overview),
         page("/tiles", pages.tiles),
         page("/outbox", pages.outbox),
-        page("/outbox/retry", pages.retry_matching),
+        page("/outbox/retry", pages.retry_events),
         page("/outbox/{id}", pages.event),
         page("/outbox/{id}/edit", pages.edit),
         page("/failures", pages.failures),
         page("/dead", pages.dead),
+        page("/dead/retry", pages.retry_dead),
         page("/dead/{topic}/{id}", pages.dead_letter),
         page("/groups", pages.groups),
         page("/groups/{group}", pages.group),
+        page("/groups/{group}/retry", pages.retry_group),
+        page("/groups/{group}/{id}", pages.record),
         page("/workers", pages.workers),
         page("/scheduled", pages.scheduled),
         page("/chain", pages.chain),
@@ -121,6 +134,7 @@ def _routes(desk: Desk) -> list[BaseRoute]:
         page("/aggregates/{type}/{id:path}", pages.aggregate),
         page("/projections", pages.projections),
         page("/commands", pages.commands),
+        page("/commands/retry", pages.retry_commands),
         page("/commands/{id}", pages.command),
         page("/consistency", pages.consistency),
         page("/doctor", pages.doctor),
@@ -139,15 +153,19 @@ async def _guard(door: Door, request: Request, go_on: RequestResponseEndpoint) -
     request.state.csrf, request.state.user = csrf, None
     response = await _admitted(door, request, go_on)
     response.headers.update(HEADERS)
-    if request.url.path.removeprefix(_base(request)).startswith("/static/"):
+    path = request.url.path.removeprefix(_base(request))
+    if path.startswith("/static/"):
         response.headers["Cache-Control"] = "max-age=3600"
-    elif CSRF not in request.cookies:
-        _set_cookie(request, response, CSRF, csrf)
+    elif CSRF not in request.cookies and path not in PROBES:
+        _set_cookie(door, request, response, CSRF, csrf)
     return response
 
 
 async def _admitted(door: Door, request: Request, go_on: RequestResponseEndpoint) -> Response:
     path = request.url.path.removeprefix(_base(request))
+    if path in PROBES:
+        # Whoever probes calls us by an address and has no token; he learns no more than the answer's number.
+        return await go_on(request)
     if not door.knows_host(request):
         told = "This dashboard does not answer to that name. Name the host with hosts=(…) or --allow-host."
         return PlainTextResponse(told, 421)
@@ -158,8 +176,24 @@ async def _admitted(door: Door, request: Request, go_on: RequestResponseEndpoint
         return await go_on(request)
     if path.startswith("/api/") or not door.token:
         told = "Not for you: come from this machine, log in, or send a token." if not door.token else "Send the token."
-        return api.as_json({"error": told}, 401 if door.token else 403)
+        return api.told({"error": told}, 401 if door.token else 403)
     return RedirectResponse(f"{_base(request)}/login", 303)
+
+
+async def _livez(desk: Desk, request: Request) -> Response:
+    """That it answers shows that its event loop is not blocked."""
+    return PlainTextResponse("ok\n")
+
+
+async def _readyz(desk: Desk, request: Request) -> Response:
+    """The broker need not be there: what the database knows is shown all the same."""
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            await migrations.require_current(desk.road.store, desk.road.outboxes)
+    except (TimeoutError, PostroadError) as error:
+        log.warning("the dashboard is not ready: %s", error or f"the database did not answer within {_PATIENCE:g} s")
+        return PlainTextResponse("The database cannot be used; the log says why.\n", 503)
+    return PlainTextResponse("ok\n")
 
 
 async def _login_page(desk: Desk, request: Request) -> Response:
@@ -169,10 +203,10 @@ async def _login_page(desk: Desk, request: Request) -> Response:
 async def _login(desk: Desk, request: Request) -> Response:
     form = await request.form(max_fields=10)
     name = " ".join(str(form.get("name", "")).split())[:60]
-    if not may_act(request, str(form.get("csrf", ""))) or not desk.door.opens(str(form.get("token", ""))):
+    if not may_act(request, str(form.get("csrf", ""))) or not desk.door.lets_in(request, str(form.get("token", ""))):
         return render(request, "login.html", {"wrong": True}, status=403)
     response = RedirectResponse(f"{_base(request)}/", 303)
-    _set_cookie(request, response, SESSION, desk.door.session(name or "token"))
+    _set_cookie(desk.door, request, response, SESSION, desk.door.session(name or "token"))
     return response
 
 
@@ -202,7 +236,7 @@ async def _document(desk: Desk, request: Request) -> Response:
 def _refused(request: Request, error: Exception) -> Response:
     told = one_line(error.detail if isinstance(error, HTTPException) else str(error))
     if request.url.path.removeprefix(_base(request)).startswith("/api/"):
-        return api.as_json({"error": told}, _code(error))
+        return api.told({"error": told}, _code(error))
     return render(request, "error.html", {"error": told, "code": _code(error)}, status=_code(error))
 
 
@@ -216,10 +250,9 @@ def _code(error: Exception) -> int:
     return 409 if isinstance(error, OperationRefused) else 400
 
 
-def _set_cookie(request: Request, response: Response, name: str, value: str) -> None:
-    response.set_cookie(
-        name, value, httponly=True, samesite="strict", secure=request.url.scheme == "https", path=_base(request) or "/"
-    )
+def _set_cookie(door: Door, request: Request, response: Response, name: str, value: str) -> None:
+    secure = request.url.scheme == "https" or door.behind_tls(request)
+    response.set_cookie(name, value, httponly=True, samesite="strict", secure=secure, path=_base(request) or "/")
 
 
 def _base(request: Request) -> str:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
@@ -10,20 +11,17 @@ from uuid import UUID
 
 from postroad import consistency, operations
 from postroad.app import Postroad
-from postroad.dashboard.access import Door
+from postroad.dashboard.access import Door, Role, User
 from postroad.dashboard.jobs import Jobs
 from postroad.dashboard.mask import Mask
 from postroad.dashboard.watch import Watch
 from postroad.errors import BrokerError, OperationRefused
-from postroad.events import declared
 from postroad.inbox.records import Records
 from postroad.message import parse_id, rfc3339
 from postroad.operations import doctor, results
 
 PAGE: Final = 50
 TRACE_ID: Final = "{trace_id}"
-_MOST_SHOWN: Final = 200
-_RETRYABLE: Final = ("FAILED", "RETRY")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +97,32 @@ class EventView:
     """Whether the broker keeps a delayed event until its time; else the outbox does."""
 
 
-def filter_of(desk: Desk, query: Mapping[str, str]) -> operations.Filter:
+@dataclass(frozen=True, slots=True)
+class DeadPage:
+    letters: Sequence[operations.DeadEvent]
+    next: str
+    """The `after` of the next page; empty on the last one."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordView:
+    """What a group knows of an event, whoever sent it."""
+
+    detail: operations.InboxDetail
+    state: str
+    """As in the inbox; "dead" if the broker holds it as dead."""
+    letter: str
+    """The dead letter's id."""
+    payload_from: str
+    """record, dead letter or outbox; empty if it is in none of them."""
+    ours: bool
+    """Whether it is in an outbox of this service."""
+    handlers: Sequence[str]
+    others: Sequence[operations.InboxRecord]
+    """What the other groups here made of it."""
+
+
+def filter_of(desk: Desk, query: Mapping[str, str], user: User) -> operations.Filter:
     state = query.get("state", "").upper()
     if state and state not in operations.STATES:
         raise OperationRefused(f"state is {state!r}. It can be {', '.join(operations.STATES)}.")
@@ -110,8 +133,8 @@ def filter_of(desk: Desk, query: Mapping[str, str]) -> operations.Filter:
         text=query.get("text", "").strip(),
         since=moment(query, "since"),
         until=moment(query, "until"),
-        # Where something is masked, nobody may find it out by searching for it.
-        payloads=not desk.mask.rules,
+        # Nobody may find out by searching what is hidden from him: in payloads, much may be from who only looks.
+        payloads=not desk.mask.rules and user.may(Role.OPERATOR),
     )
 
 
@@ -155,29 +178,31 @@ def own_id(text: str) -> UUID:
         raise OperationRefused(f"id: {error}. Copy the whole id from the list.") from None
 
 
-async def events(desk: Desk, query: Mapping[str, str]) -> EventPage:
-    wanted, after = filter_of(desk, query), parse_cursor(query.get("after", ""))
+async def events(desk: Desk, query: Mapping[str, str], user: User) -> EventPage:
+    wanted, after = filter_of(desk, query, user), parse_cursor(query.get("after", ""))
     found = await operations.search(desk.road.store, desk.road.outboxes, wanted, limit=PAGE, after=after)
     return EventPage(found.events, cursor(*found.next) if found.next else "")
 
 
-async def retryable(desk: Desk, query: Mapping[str, str]) -> Sequence[UUID | str]:
-    """The ids that "retry all that match" would act on: parked ones, or those of the state that was asked for."""
-    wanted = filter_of(desk, query)
-    wanted = replace(wanted, state=wanted.state or "FAILED")
-    if wanted.state not in _RETRYABLE:
-        raise OperationRefused(f"What is {wanted.state} cannot be retried. Choose FAILED or RETRY.")
-    return [event.id async for event in operations.all_matching(desk.road.store, desk.road.outboxes, wanted)]
+def retryable(desk: Desk, query: Mapping[str, str], user: User) -> operations.Filter:
+    """What "retry all that match" would act on: parked ones, or those of the state that was asked for."""
+    wanted = filter_of(desk, query, user)
+    if wanted.state and wanted.state not in operations.RETRYABLE:
+        raise OperationRefused(f"What is {wanted.state} cannot be retried. Choose {' or '.join(operations.RETRYABLE)}.")
+    return replace(wanted, state=wanted.state or "FAILED")
+
+
+async def retryable_count(desk: Desk, query: Mapping[str, str], user: User) -> int:
+    return await operations.retryable_count(desk.road.store, desk.road.outboxes, retryable(desk, query, user))
 
 
 async def event(desk: Desk, id: str) -> EventView:
     road = desk.road
     detail = await operations.outbox_event(road.store, road.outboxes, event_id(id))
-    kind = declared(detail.event.type).get(detail.schema_version)
     return EventView(
         detail=replace(detail, payload=desk.mask(detail.payload), attributes=desk.mask(detail.attributes)),
         arrivals=await _arrivals(desk, detail),
-        editable=kind is not None and not isinstance(detail.payload, bytes) and isinstance(detail.event.id, UUID),
+        editable=operations.is_editable(detail),
         trace=_trace(desk, str(detail.attributes.get("trace_id", ""))),
         broker_delays=desk.road.broker.features.delay,
     )
@@ -210,26 +235,36 @@ async def _arrivals(desk: Desk, detail: operations.OutboxDetail) -> Sequence[Arr
 
 
 async def _is_dead(desk: Desk, group: str, record: operations.InboxRecord) -> bool:
+    return bool(await _letters(desk, group, record))
+
+
+async def _letters(desk: Desk, group: str, record: operations.InboxRecord) -> Sequence[operations.DeadEvent]:
     try:
-        return bool(await operations.dead_of(desk.road.broker, record.topic, group, record.event_id))
+        return await operations.dead_of(desk.road.broker, record.topic, group, record.event_id)
     except BrokerError:
-        return False
+        return []
 
 
-async def dead_letters(desk: Desk, query: Mapping[str, str]) -> Sequence[operations.DeadEvent]:
+async def dead_letters(desk: Desk, query: Mapping[str, str]) -> DeadPage:
     """Of one topic or of all; `group` and `cause` narrow it further."""
     broker = desk.road.broker
     topics = [query["topic"]] if query.get("topic") else await operations.topics_of(broker)
-    if not (query.get("group") or query.get("cause")):
-        after = query.get("after", "") if query.get("topic") else ""
-        found: Sequence[operations.DeadEvent] = await operations.dead_page(broker, topics, limit=PAGE, after=after)
-    else:
-        found = [one async for one in operations.all_dead(broker, topics) if is_wanted(one, query)][:_MOST_SHOWN]
-    return [masked_dead(desk, one) for one in await operations.with_attempts(desk.road.store, found)]
+    group, cause, after = (query.get(name, "") for name in ("group", "cause", "after"))
+    found: list[operations.DeadEvent] = []
+    async with aclosing(operations.dead_from(broker, topics, after, group=group, cause=cause)) as letters:
+        async for letter in letters:
+            found.append(letter)
+            if len(found) > PAGE:
+                break
+    shown = await operations.with_attempts(desk.road.store, found[:PAGE])
+    more = operations.place_of_dead(found[PAGE - 1]) if len(found) > PAGE else ""
+    return DeadPage([masked_dead(desk, one) for one in shown], more)
 
 
-def is_wanted(dead: operations.DeadEvent, query: Mapping[str, str]) -> bool:
-    return operations.is_alike(dead, query.get("group", ""), query.get("cause", ""))
+async def own_dead(desk: Desk, query: Mapping[str, str]) -> Sequence[operations.DeadEvent]:
+    """What "retry all that match" would give back."""
+    road, narrowed = desk.road, {name: query.get(name, "") for name in ("topic", "group", "cause")}
+    return await operations.own_dead(road.store, road.broker, road.groups, **narrowed)
 
 
 def masked_dead(desk: Desk, dead: operations.DeadEvent) -> operations.DeadEvent:
@@ -248,9 +283,40 @@ async def causes(desk: Desk) -> Sequence[operations.Cause]:
 
 async def records(desk: Desk, group: str, query: Mapping[str, str]) -> Sequence[operations.InboxRecord]:
     after = (group, own_id(query["after"])) if query.get("after") else None
+    failed, cause = query.get("failed") == "1", query.get("cause", "")
     return await operations.inbox_page(
-        desk.road.store, group=group, failed=query.get("failed") == "1", limit=PAGE, after=after
+        desk.road.store, group=group, failed=failed, cause=cause, limit=PAGE, after=after
     )
+
+
+async def record(desk: Desk, group: str, id: str) -> RecordView:
+    road, event_id = desk.road, own_id(id)
+    detail = await operations.inbox_record(road.store, group, event_id)
+    letters = await _letters(desk, group, detail.record) if detail.record.state == "failed" else []
+    ours = await operations.is_ours(road.store, road.outboxes, event_id)
+    source = "record" if detail.message is not None else ""
+    if not source and letters:
+        source, detail = "dead letter", replace(detail, message=letters[0].attributes, payload=letters[0].payload)
+    elif not source and ours:
+        kept = await operations.outbox_event(road.store, road.outboxes, event_id)
+        source, detail = "outbox", replace(detail, payload=kept.payload)
+    return RecordView(
+        detail=replace(detail, message=desk.mask(detail.message), payload=desk.mask(detail.payload)),
+        state="dead" if letters else detail.record.state,
+        letter=letters[0].id if letters else "",
+        payload_from=source,
+        ours=ours,
+        handlers=[one.name for one in road.registry.handlers(group) if one.event_type.name == detail.record.type],
+        others=[one for one in await operations.records_of(road.store, event_id) if one.group != group],
+    )
+
+
+async def recorded(desk: Desk, id: str) -> str:
+    """A group that has handled, or failed to handle, an event from another service's outbox; empty if none has."""
+    road = desk.road
+    if await operations.is_ours(road.store, road.outboxes, event_id(id)):
+        return ""
+    return next((one.group for one in await operations.records_of(road.store, event_id(id))), "")
 
 
 async def commands(desk: Desk, query: Mapping[str, str]) -> Sequence[operations.CommandView]:

@@ -106,7 +106,7 @@ def topology(found: Layout, backlog: Mapping[str, int | None]) -> Map:
         boxes.append(place.box(2, number, len(groups), f"group {group}", group, note, f"/groups/{group}"))
     for number, one in enumerate(found.reactions):
         boxes.append(place.box(3, number, len(found.reactions), f"handler {one}", one.handler, one.type))
-    edges = [("service", f"topic {topic}") for topic, types in found.topics.items() if types]
+    edges = [("service", f"topic {topic}") for topic in found.sends]
     edges += [(f"topic {one.topic}", f"group {one.group}") for one in found.readers]
     edges += [(f"group {one.group}", f"handler {one}") for one in found.reactions]
     by_id = {box.id: box for box in boxes}

@@ -18,7 +18,8 @@ class Job:
     id: str
     title: str
     actor: str
-    total: int
+    total: int | None = None
+    """None until they are found."""
     done: int = 0
     passed_over: int = 0
     """Had moved by itself meanwhile: sent, or retried by somebody else."""
@@ -29,8 +30,12 @@ class Job:
     """The page on which its result is found."""
 
 
+Find = Callable[[], Awaitable[Sequence[Any]]]
+Do = Callable[[Sequence[Any]], Awaitable[object]]
+
+
 class Jobs:
-    """Lost when the process ends: whatever was done is done and audited, the rest can be asked for again."""
+    """Of this process, and lost when it ends: what was done is done and audited, the rest can be asked for again."""
 
     def __init__(self) -> None:
         self._jobs: OrderedDict[str, Job] = OrderedDict()
@@ -38,22 +43,18 @@ class Jobs:
 
     def find(self, id: str) -> Job:
         if id not in self._jobs:
-            raise OperationRefused(f"There is no job {id}. The audit log tells what was done.")
+            raise OperationRefused(
+                f"There is no job {id} in this dashboard's process. The audit log tells what was done, also by others."
+            )
         return self._jobs[id]
 
-    def start(
-        self,
-        title: str,
-        actor: str,
-        subjects: Sequence[Any],
-        act: Callable[[Sequence[Any]], Awaitable[object]],
-        shows: str = "",
-    ) -> Job:
-        job = Job(secrets.token_hex(8), title, actor, len(subjects), shows=shows)
+    def start(self, title: str, actor: str, find: Find, act: Do, shows: str = "") -> Job:
+        """Finding them is part of the job: there may be very many."""
+        job = Job(secrets.token_hex(8), title, actor, shows=shows)
         self._jobs[job.id] = job
         while len(self._jobs) > _KEPT:
             self._jobs.popitem(last=False)
-        task = asyncio.create_task(_run(job, subjects, act))
+        task = asyncio.create_task(_run(job, find, act))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return job
@@ -64,8 +65,10 @@ class Jobs:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-async def _run(job: Job, subjects: Sequence[Any], act: Callable[[Sequence[Any]], Awaitable[object]]) -> None:
+async def _run(job: Job, find: Find, act: Do) -> None:
     try:
+        subjects = await find()
+        job.total = len(subjects)
         for start in range(0, len(subjects), _PIECE):
             await _piece(job, subjects[start : start + _PIECE], act)
         job.state = "finished"
@@ -76,7 +79,7 @@ async def _run(job: Job, subjects: Sequence[Any], act: Callable[[Sequence[Any]],
         raise
 
 
-async def _piece(job: Job, piece: Sequence[Any], act: Callable[[Sequence[Any]], Awaitable[object]]) -> None:
+async def _piece(job: Job, piece: Sequence[Any], act: Do) -> None:
     """All at once, or one by one if one of them cannot be done any more."""
     try:
         await act(piece)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -34,7 +35,7 @@ async def outbox(desk: Desk, request: Request) -> Response:
     query = request.query_params
     if id := _whole_id(query.get("text", "")):
         return render(request, "", go=f"/outbox/{id}")
-    page = await reading.events(desk, query)
+    page = await reading.events(desk, query, request.state.user)
     asked = {name: query.get(name, "") for name in ("state", "type", "key", "text", "since", "until")}
     return render(request, "outbox.html", {"page": page, "asked": asked, "states": operations.STATES})
 
@@ -48,19 +49,53 @@ def _whole_id(text: str) -> str:
 
 
 async def event(desk: Desk, request: Request) -> Response:
-    return render(request, "event.html", {"view": await reading.event(desk, request.path_params["id"])})
+    id = request.path_params["id"]
+    if group := await reading.recorded(desk, id):
+        return render(request, "", go=f"/groups/{quote(group, safe='')}/{quote(id, safe='')}")
+    return render(request, "event.html", {"view": await reading.event(desk, id)})
 
 
 async def edit(desk: Desk, request: Request) -> Response:
     return render(request, "edit.html", {"view": await reading.event(desk, request.path_params["id"])})
 
 
-async def retry_matching(desk: Desk, request: Request) -> Response:
-    """The dry run: how many, before anything is done."""
+async def retry_events(desk: Desk, request: Request) -> Response:
+    """The dry run: how many, before anything is done. So are the three below."""
     query = request.query_params
     asked = {name: query.get(name, "") for name in ("state", "type", "key", "text", "since", "until")}
     asked["state"] = asked["state"] or "FAILED"
-    return render(request, "retry.html", {"count": len(await reading.retryable(desk, asked)), "asked": asked})
+    count = await reading.retryable_count(desk, asked, request.state.user)
+    return _dry_run(request, "outbox.retry_matching", ("/outbox", "Outbox"), "event", count, asked)
+
+
+async def retry_dead(desk: Desk, request: Request) -> Response:
+    asked = _asked(request, "topic", "group", "cause")
+    count = len(await reading.own_dead(desk, asked))
+    return _dry_run(request, "dlq.retry_matching", ("/dead", "Dead letters"), "dead letter", count, asked)
+
+
+async def retry_group(desk: Desk, request: Request) -> Response:
+    group = request.path_params["group"]
+    asked = {"group": group, **_asked(request, "cause")}
+    count = len(await operations.failed_records(desk.road.store, group, asked["cause"]))
+    path = f"/groups/{quote(group, safe='')}"
+    return _dry_run(request, "inbox.retry_matching", (path, group), "event", count, asked)
+
+
+async def retry_commands(desk: Desk, request: Request) -> Response:
+    asked = _asked(request, "type")
+    count = len(await operations.failed_commands(desk.road.store, asked["type"]))
+    return _dry_run(request, "command.retry_matching", ("/commands", "Commands"), "command", count, asked)
+
+
+def _asked(request: Request, *names: str) -> dict[str, str]:
+    return {name: request.query_params.get(name, "") for name in names}
+
+
+def _dry_run(
+    request: Request, act: str, back: tuple[str, str], noun: str, count: int, asked: Mapping[str, str]
+) -> Response:
+    return render(request, "retry.html", {"act": act, "back": back, "noun": noun, "count": count, "asked": asked})
 
 
 async def failures(desk: Desk, request: Request) -> Response:
@@ -68,19 +103,18 @@ async def failures(desk: Desk, request: Request) -> Response:
 
 
 async def dead(desk: Desk, request: Request) -> Response:
-    query = request.query_params
-    letters = await reading.dead_letters(desk, query)
-    asked = {name: query.get(name, "") for name in ("topic", "group", "cause")}
-    more = letters[-1].id if asked["topic"] and len(letters) == reading.PAGE else ""
+    page, asked = await reading.dead_letters(desk, request.query_params), _asked(request, "topic", "group", "cause")
     topics = await operations.topics_of(desk.road.broker)
-    return render(request, "dead.html", {"letters": letters, "asked": asked, "topics": topics, "next": more})
+    return render(request, "dead.html", {"page": page, "asked": asked, "topics": topics})
 
 
 async def dead_letter(desk: Desk, request: Request) -> Response:
     path = request.path_params
     found = await operations.find_dead(desk.road.broker, [path["topic"]], [path["id"]])
     (letter, *_) = await operations.with_attempts(desk.road.store, found)
-    return render(request, "dead_letter.html", {"letter": reading.masked_dead(desk, letter)})
+    recorded = [one.group for one in await operations.records_of(desk.road.store, reading.event_id(letter.event_id))]
+    shown = {"letter": reading.masked_dead(desk, letter), "recorded": letter.group in recorded}
+    return render(request, "dead_letter.html", shown)
 
 
 async def groups(desk: Desk, request: Request) -> Response:
@@ -96,10 +130,17 @@ async def group(desk: Desk, request: Request) -> Response:
         "group": name,
         "records": records,
         "failed": query.get("failed") == "1",
+        "cause": query.get("cause", ""),
         "next": str(records[-1].event_id) if len(records) == reading.PAGE else "",
         "standing": next((one for one in (await desk.watch.status()).groups if one.group == name), None),
     }
     return render(request, "group.html", shown)
+
+
+async def record(desk: Desk, request: Request) -> Response:
+    path = request.path_params
+    view = await reading.record(desk, path["group"], path["id"])
+    return render(request, "record.html", {"view": view, "group": path["group"]})
 
 
 async def workers(desk: Desk, request: Request) -> Response:

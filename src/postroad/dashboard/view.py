@@ -8,6 +8,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
@@ -62,6 +63,7 @@ def _templates() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_without_secrets,
     )
     found.filters |= {
         "ago": ago, "age": age, "moment": moment, "iso": iso, "pretty": pretty, "part": part, "safe_text": safe_text,
@@ -69,6 +71,11 @@ def _templates() -> Environment:
     }  # fmt: skip
     found.globals |= {"Role": Role, "query": query}
     return found
+
+
+def _without_secrets(value: object) -> object:
+    """Whatever a page shows comes past here: nobody has to think of it where a text is shown. Markup has already."""
+    return redact(value) if type(value) is str else value
 
 
 def query(**values: object) -> str:
@@ -83,7 +90,7 @@ def part(text: object) -> str:
 
 
 def safe_text(text: object) -> str:
-    """Errors may quote addresses with passwords in them."""
+    """Before it is cut: half an address would not be known for one with a password in it."""
     return redact(str(text or ""))
 
 
@@ -117,12 +124,13 @@ def age(seconds: float | None) -> str:
     return f"{seconds:.0f} s" if seconds >= 1 or seconds == 0 else "< 1 s"
 
 
-def pretty(payload: Any) -> str:
+def pretty(payload: Any) -> Markup:
+    """Of a masked payload: its secrets are hidden by now, and as JSON it shall stay readable."""
     if payload is None:
-        return "hidden"
+        return Markup("hidden")
     if isinstance(payload, bytes):
-        return "\n".join(_hex_line(payload, start) for start in range(0, min(len(payload), 4096), 16))
-    return msgspec.json.format(msgspec.json.encode(payload), indent=2).decode()
+        return escape("\n".join(_hex_line(payload, start) for start in range(0, min(len(payload), 4096), 16)))
+    return escape(msgspec.json.format(msgspec.json.encode(payload), indent=2).decode())
 
 
 def _hex_line(data: bytes, start: int) -> str:

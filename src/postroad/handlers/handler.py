@@ -105,7 +105,9 @@ def make_handler(
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    return str(getattr(function, "__qualname__", None) or repr(function))
+    """As its author would call it: where it was made, in another function perhaps, says nothing to others."""
+    name = getattr(function, "__qualname__", "")
+    return str(name).rpartition("<locals>.")[2] if name else repr(function)
 
 
 def _check_sizes(function: Callable[..., Any], batch: int | None, commit_every: int) -> None:

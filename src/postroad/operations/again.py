@@ -1,34 +1,62 @@
 """Letting an event happen again: edited under a new id, once more in one group, or before its time."""
 
+import asyncio
 from collections.abc import Sequence
-from datetime import timedelta
-from typing import Any
+from contextlib import aclosing
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
 from uuid import UUID
 
+import msgspec
+
 from postroad.app import Postroad
+from postroad.brokers.base import Broker
 from postroad.context import current_message
-from postroad.errors import OperationRefused
-from postroad.events import declared
-from postroad.inbox.record import pack
+from postroad.errors import OperationRefused, WriteRefused
+from postroad.events import declared, is_protobuf
+from postroad.inbox.record import Record, Status, pack
 from postroad.inbox.records import Records
+from postroad.message import Message
 from postroad.operations import audit
-from postroad.operations.outbox import outbox_event, outbox_message
+from postroad.operations.outbox import OutboxDetail, is_ours, outbox_event, outbox_message
 from postroad.operations.typed import typed_event
+from postroad.projections.sources import BrokerSource
 from postroad.stores.base import Store
 from postroad.stores.tables import OutboxTable
 
+_PATIENCE: Final = 20.0
+_SKEW: Final = timedelta(minutes=1)
+"""By which the clock of whoever made an id may be ahead of the broker's."""
 
-async def resend_event(road: Postroad, id: UUID, payload: str, *, actor: str, reason: str = "") -> UUID:
+
+def is_editable(detail: OutboxDetail) -> bool:
+    """Whether `resend_event` could read the payload back as it is shown; the ids of other programs' events may be
+    no UUIDs."""
+    kind = declared(detail.event.type).get(detail.schema_version)
+    if kind is None or isinstance(detail.payload, bytes) or not isinstance(detail.event.id, UUID):
+        return False
+    if not is_protobuf(kind.cls):
+        return "json" in detail.content_type
+    try:
+        typed_event(msgspec.json.encode(detail.payload).decode(), kind)
+    except WriteRefused:
+        return False  # an envelope, for instance, which is shown with what is in it
+    return True
+
+
+async def resend_event(road: Postroad, id: UUID, payload: str, *, actor: str, reason: str) -> UUID:
     """A new event of the same type with this payload, caused by the old one; its id.
 
     It is checked as the application's own events are, and comes last in its aggregate's order.
     """
+    if not reason.strip():
+        raise OperationRefused("Sending an edited copy needs a reason. Say what was wrong with the event.")
     message = await outbox_message(road.store, road.outboxes, id)
     kind = declared(message.type).get(message.schema_version)
-    if kind is None or "json" not in message.content_type:
+    if kind is None or not (is_protobuf(kind.cls) or "json" in message.content_type):
         raise OperationRefused(
             f"Event {id} ({message.type} v{message.schema_version}) cannot be edited here: "
-            "only JSON of a type that this application declares can. Publish it where it is declared."
+            "only a type that this application declares can. Publish it where it is declared."
         )
     event = typed_event(payload, kind)
     cause = current_message.set(message)
@@ -38,7 +66,7 @@ async def resend_event(road: Postroad, id: UUID, payload: str, *, actor: str, re
             connection = await session.connection()
             await audit.record(
                 road.store, connection, actor=actor, action="outbox.resend", subject=str(id),
-                detail=f"as {added.id}" + (f": {reason}" if reason else ""),
+                detail=f"as {added.id}: {reason}",
             )  # fmt: skip
     finally:
         current_message.reset(cause)
@@ -46,13 +74,29 @@ async def resend_event(road: Postroad, id: UUID, payload: str, *, actor: str, re
 
 
 async def replay_event(
-    store: Store, outboxes: Sequence[OutboxTable], group: str, id: UUID, *, actor: str, reason: str = ""
+    store: Store,
+    outboxes: Sequence[OutboxTable],
+    group: str,
+    id: UUID,
+    *,
+    actor: str,
+    reason: str = "",
+    broker: Broker | None = None,
 ) -> None:
     """One group handles once more what it has handled already; others notice nothing.
 
     Only that: an event that has not reached the group yet would overtake earlier ones of its aggregate.
+    Of an event from another service's outbox, `broker` is asked for what it has kept.
     """
-    message = await outbox_message(store, outboxes, id)
+    record = await Records(store).find(group, id)
+    if record is None:
+        raise OperationRefused(f"Group {group} has not handled event {id} yet. Wait until it has.")
+    if record.status is not Status.SUCCEEDED:
+        raise OperationRefused(f"Event {id} has not succeeded in group {group}. Retry it instead.")
+    if await is_ours(store, outboxes, id):
+        message = await outbox_message(store, outboxes, id)
+    else:
+        message = await _from_broker(store, broker, record)
     async with store.transaction() as connection:
         reopened = await store.execute(connection, "inbox_reopen", group=group, event_id=id, message=pack(message))
         if reopened.rowcount:
@@ -61,9 +105,47 @@ async def replay_event(
                 store, connection, actor=actor, action="inbox.replay", subject=f"{group}/{id}", detail=reason
             )
             return
-    if await Records(store).find(group, id) is None:
-        raise OperationRefused(f"Group {group} has not handled event {id} yet. Wait until it has.")
-    raise OperationRefused(f"Event {id} has not succeeded in group {group}. Retry it instead.")
+    raise OperationRefused(f"Event {id} has moved meanwhile. Nothing was done; look again.")
+
+
+async def _from_broker(store: Store, broker: Broker | None, record: Record) -> Message:
+    """A record that has succeeded keeps no message, and the outbox it came from is not here."""
+    told = (
+        f"Event {record.event_id} is in another service's outbox, and once it is handled its message is not kept here."
+    )
+    if broker is None:
+        raise OperationRefused(f"{told} Name the application or the broker, which may have kept it.")
+    if not broker.features.seek:
+        raise OperationRefused(
+            f"{told} {broker.address} hands out nothing a second time: let the service that sent it send it again."
+        )
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            if message := await _kept(store, broker, record):
+                return message
+    except TimeoutError:
+        raise OperationRefused(
+            f"{told} It was not found at {broker.address} within {_PATIENCE:g} s. "
+            "Let the service that sent it send it again."
+        ) from None
+    raise OperationRefused(
+        f"{told} {broker.address} has not kept it either: let the service that sent it send it again."
+    )
+
+
+async def _kept(store: Store, broker: Broker, record: Record) -> Message | None:
+    name = f"replay-{record.event_id.hex[-12:]}"
+    source = BrokerSource(broker, [record.topic], name, clock=store.clock, since=_sent_after(record.event_id))
+    async with aclosing(source.read()) as messages:
+        async for message in messages:
+            if message is not None and message.id == record.event_id:
+                return message
+    return None
+
+
+def _sent_after(id: UUID) -> datetime | None:
+    """Most ids tell when they were made, so that not all that the broker keeps has to be read."""
+    return datetime.fromtimestamp((id.int >> 80) / 1_000, UTC) - _SKEW if id.version == 7 else None
 
 
 async def run_now(road: Postroad, id: UUID, *, actor: str, reason: str = "") -> None:

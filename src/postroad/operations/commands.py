@@ -6,6 +6,8 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
+from sqlalchemy.ext.asyncio import AsyncConnection
+
 from postroad.commands.record import CommandRecord, CommandStatus, record_of
 from postroad.errors import OperationRefused
 from postroad.operations import audit
@@ -14,6 +16,7 @@ from postroad.stores.base import Store
 
 COMMAND_STATES: Final = tuple(status.value for status in CommandStatus)
 _NEWEST: Final = 2**62
+_PAGE: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,22 +75,46 @@ async def command_detail(store: Store, id: UUID) -> CommandDetail:
     )
 
 
-async def retry_command(store: Store, id: UUID, *, actor: str, reason: str = "") -> None:
-    """Hands a failed command to the workers, with all its attempts before it."""
+async def failed_commands(store: Store, type: str = "") -> Sequence[UUID]:
+    """The ids of all that have failed; with `type` only those of it."""
+    found: list[UUID] = []
+    before = _NEWEST
+    while True:
+        failed = CommandStatus.FAILED.value
+        rows = (await store.read("command_list", status=failed, type=type, before=before, limit=_PAGE)).rows
+        page = [record_of(row, store) for row in rows]
+        found += [record.command_id for record in page]
+        if len(page) < _PAGE:
+            return found
+        before = page[-1].seq
+
+
+async def retry_commands(store: Store, ids: Sequence[UUID], *, actor: str, reason: str = "") -> None:
+    """Hands failed commands to the workers, with all their attempts before them; all, or with OperationRefused none."""
     async with store.transaction() as connection:
-        changed = await store.execute(connection, "command_retry", command_id=id)
-        if changed.rowcount:
+        for id in ids:
+            if not (await store.execute(connection, "command_retry", command_id=id)).rowcount:
+                raise await _not_failed(store, connection, id)
             await audit.record(store, connection, actor=actor, action="command.retry", subject=str(id), detail=reason)
-            return
-    record = await _find(store, id)
-    raise OperationRefused(f"Command {id} is {record.status}. Only one that has FAILED can be retried.")
+
+
+async def _not_failed(store: Store, connection: AsyncConnection, id: UUID) -> OperationRefused:
+    rows = (await store.execute(connection, "command_find", command_id=id)).rows
+    if not rows:
+        return _unknown(id)
+    status = record_of(rows[0], store).status
+    return OperationRefused(f"Command {id} is {status}. Only one that has FAILED can be retried.")
 
 
 async def _find(store: Store, id: UUID) -> CommandRecord:
     rows = (await store.read("command_find", command_id=id)).rows
     if not rows:
-        raise OperationRefused(f"There is no command {id}. List them with: postroad command list")
+        raise _unknown(id)
     return record_of(rows[0], store)
+
+
+def _unknown(id: UUID) -> OperationRefused:
+    return OperationRefused(f"There is no command {id}. List them with: postroad command list")
 
 
 def _view(record: CommandRecord) -> CommandView:

@@ -1,6 +1,6 @@
 """What the broker holds as dead: look, give back, throw away."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
@@ -11,6 +11,7 @@ from postroad.errors import OperationRefused
 from postroad.inbox.records import Records
 from postroad.message import ordering_key, parse_id
 from postroad.operations import audit
+from postroad.operations.fingerprint import fingerprint
 from postroad.operations.portions import Progress, in_portions, untold
 from postroad.operations.readable import readable
 from postroad.operations.together import together
@@ -65,14 +66,63 @@ async def dead_pages(
             yield [_plain(letter) for letter in letters]
 
 
-async def all_dead(broker: Broker, topics: Sequence[str], after: str = "") -> AsyncIterator[DeadEvent]:
+async def all_dead(broker: Broker, topics: Sequence[str], after: str = "") -> AsyncGenerator[DeadEvent, None]:
     """Topic by topic; `after` is an id of the first."""
-    for topic in topics:
-        while letters := await broker.dead_letters(topic, limit=_PAGE, after=after):
-            for letter in letters:
-                yield _plain(letter)
-            after = letters[-1].id
-        after = ""
+    for first in range(0, len(topics), _AT_ONCE):
+        some = topics[first : first + _AT_ONCE]
+        places = [after if topic == topics[0] else "" for topic in some]
+        pages = await together(
+            broker.dead_letters(topic, limit=_PAGE, after=place) for topic, place in zip(some, places, strict=True)
+        )
+        for topic, letters in zip(some, pages, strict=True):
+            while letters:
+                for letter in letters:
+                    yield _plain(letter)
+                letters = await broker.dead_letters(topic, limit=_PAGE, after=letters[-1].id)
+
+
+async def dead_from(
+    broker: Broker, topics: Sequence[str], place: str = "", *, group: str = "", cause: str = ""
+) -> AsyncGenerator[DeadEvent, None]:
+    """By topic, oldest first, from behind a `place_of_dead` on, or behind an id of the only topic."""
+    topic, _, after = place.rpartition("~")
+    if after and not topic and len(topics) > 1:
+        raise OperationRefused(
+            f"after is {place!r}, which is no place in a list of several topics. Choose one of them."
+        )
+    rest = sorted(one for one in topics if one >= topic)
+    if topic and rest[:1] != [topic]:
+        after = ""  # the topic has gone since
+    async for one in all_dead(broker, rest, after):
+        if is_alike(one, group, cause):
+            yield one
+
+
+def place_of_dead(dead: DeadEvent) -> str:
+    return f"{dead.topic}~{dead.id}"
+
+
+def is_alike(dead: DeadEvent, group: str, cause: str) -> bool:
+    """Whether it died in that group of that cause; either may be empty."""
+    return (not group or dead.group == group) and (not cause or fingerprint(dead.reason) == cause)
+
+
+async def own_dead(
+    store: Store, broker: Broker, groups: Sequence[str], *, topic: str = "", group: str = "", cause: str = ""
+) -> Sequence[DeadEvent]:
+    """All dead letters of this service's groups, narrowed by what is not empty.
+
+    Those of other services are theirs to give back: their inboxes are not here, and would let them die again.
+    `groups` are those that the application knows; those that have handled something are known to the database.
+    """
+    own = {*groups, *(row.consumer_group for row in (await store.read("groups_known")).rows)}
+    if group and group not in own:
+        raise OperationRefused(
+            f"Group {group} is not of this service, which has {', '.join(sorted(own)) or 'none'}. "
+            "Give its dead letters back where it is handled."
+        )
+    topics = [topic] if topic else await topics_of(broker)
+    return [one async for one in all_dead(broker, topics) if one.group in own and is_alike(one, group, cause)]
 
 
 async def find_dead(broker: Broker, topics: Sequence[str], ids: Sequence[str]) -> Sequence[DeadEvent]:
@@ -93,12 +143,12 @@ async def find_dead(broker: Broker, topics: Sequence[str], ids: Sequence[str]) -
 async def dead_of(broker: Broker, topic: str, group: str, event_id: UUID) -> Sequence[DeadEvent]:
     """The letter of one event in one group; none where the broker holds none."""
     letters = all_dead(broker, [topic])
-    return [one async for one in letters if one.group == group and _event_id(one) == event_id]
+    return [one async for one in letters if one.group == group and message_id(one) == event_id]
 
 
 async def with_attempts(store: Store, dead: Sequence[DeadEvent]) -> Sequence[DeadEvent]:
     """As often as the inbox says they were tried, where it knows: some brokers count deliveries, others nothing."""
-    asked = [(one, _event_id(one)) for one in dead]
+    asked = [(one, message_id(one)) for one in dead]
     known = await Records(store).attempts([(one.group, id) for one, id in asked if id])
     return [replace(one, attempts=known.get((one.group, id), one.attempts)) if id else one for one, id in asked]
 
@@ -120,7 +170,7 @@ async def _revive(store: Store, broker: Broker, dead: Sequence[DeadEvent], actor
     """The inbox records first: a message that came back to a record that says "failed for good" would die again."""
     async with store.transaction() as connection:
         for one in dead:
-            if event_id := _event_id(one):
+            if event_id := message_id(one):
                 await store.execute(connection, "inbox_revive", group=one.group, event_id=event_id)
             await audit.record(store, connection, actor=actor, action="dlq.retry", subject=_subject(one), detail=reason)
     return sum([await broker.revive(topic, ids) for topic, ids in _by_topic(dead).items()])
@@ -132,7 +182,7 @@ async def discard_dead(store: Store, broker: Broker, dead: Sequence[DeadEvent], 
         raise OperationRefused("Discarding a dead letter needs a reason. Say why nobody will miss it.")
     async with store.transaction() as connection:
         for one in dead:
-            if event_id := _event_id(one):
+            if event_id := message_id(one):
                 await store.execute(connection, "inbox_discard", group=one.group, event_id=event_id)
             await audit.record(
                 store, connection, actor=actor, action="dlq.discard", subject=_subject(one), detail=reason
@@ -151,7 +201,7 @@ def _subject(dead: DeadEvent) -> str:
     return f"{dead.group}/{dead.event_id or dead.id}"
 
 
-def _event_id(dead: DeadEvent) -> UUID | None:
+def message_id(dead: DeadEvent) -> UUID | None:
     try:
         return parse_id(dead.event_id)
     except ValueError:

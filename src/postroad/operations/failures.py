@@ -1,6 +1,5 @@
 """What went wrong, alike with alike: a thousand failures of one cause are one line."""
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,21 +7,16 @@ from typing import Final
 
 from postroad.brokers.base import Broker
 from postroad.inbox.records import Records
-from postroad.operations.dead_letters import DeadEvent, dead_page, topics_of
+from postroad.operations.dead_letters import dead_page, topics_of
+from postroad.operations.fingerprint import fingerprint
 from postroad.operations.pages import Filter, matching
+from postroad.redact import HIDDEN
 from postroad.stores.base import Store
 from postroad.stores.tables import OutboxTable
 
 MOST: Final = 1_000
 """Failures of each kind that are looked at."""
 _SHOWN: Final = 3
-_VARIABLE: Final = re.compile(
-    r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}"  # ids
-    r"|\d{4}-\d\d-\d\d[T ][\d:.]+(?:Z|[+-]\d\d:?\d\d)?"  # times
-    r"|'[^']*'|\"[^\"]*\""  # what was quoted
-    r"|0x[0-9a-f]+|\d+(?:[.,]\d+)*",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +29,9 @@ class Failure:
     id: str
     error: str
     at: datetime
+    topic: str = ""
+    """Of a dead letter: with its `letter`, where it is found."""
+    letter: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +51,6 @@ class Cause:
     """The newest few."""
 
 
-def fingerprint(error: str) -> str:
-    return _VARIABLE.sub("…", " ".join(error.split()))[:200]
-
-
-def is_alike(dead: DeadEvent, group: str, cause: str) -> bool:
-    """Whether it died in that group of that cause; either may be empty."""
-    return (not group or dead.group == group) and (not cause or fingerprint(dead.reason) == cause)
-
-
 async def causes(store: Store, outboxes: Sequence[OutboxTable], broker: Broker | None) -> Sequence[Cause]:
     """The most frequent first, out of the newest 1,000 of each kind."""
     dead = await _dead(broker) if broker is not None else []
@@ -80,7 +68,7 @@ def grouped(failures: Iterable[Failure]) -> Sequence[Cause]:
         members.sort(key=lambda failure: failure.at, reverse=True)
         types = sorted({failure.type for failure in members})
         first, last = members[-1].at, members[0].at
-        words = max(print_.split("…"), key=len).strip()
+        words = max(print_.replace(HIDDEN, "…").split("…"), key=len).strip()
         found.append(Cause(where, place, print_, len(members), types, first, last, words, members[:_SHOWN]))
     return sorted(found, key=lambda cause: (-cause.count, cause.where, cause.place, cause.fingerprint))
 
@@ -104,6 +92,15 @@ async def _in_groups(store: Store) -> list[Failure]:
 
 async def _dead(broker: Broker) -> list[Failure]:
     return [
-        Failure("dead letter", dead.group, dead.type, dead.event_id or dead.id, dead.reason, dead.died_at)
+        Failure(
+            "dead letter",
+            dead.group,
+            dead.type,
+            dead.event_id or dead.id,
+            dead.reason,
+            dead.died_at,
+            dead.topic,
+            dead.id,
+        )
         for dead in await dead_page(broker, await topics_of(broker), limit=MOST)
     ]

@@ -1,20 +1,25 @@
 """What became of events in the consumer groups, and the act that lets a failed one be handled again."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
+
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from postroad.brokers.base import Broker
 from postroad.errors import OperationRefused, UnreadableMessage
 from postroad.inbox import Record, Status
-from postroad.inbox.record import unpack
+from postroad.inbox.record import record_of, unpack
 from postroad.inbox.records import Records
 from postroad.operations import audit
-from postroad.operations.dead_letters import DeadEvent, dead_of, retry_dead
+from postroad.operations.dead_letters import DeadEvent, all_dead, discard_dead, message_id, retry_dead
+from postroad.operations.fingerprint import fingerprint
 from postroad.operations.readable import readable
 from postroad.stores.base import Store
+
+_PAGE: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +56,32 @@ async def inbox_page(
     *,
     group: str = "",
     failed: bool = False,
+    cause: str = "",
     limit: int = 50,
     after: tuple[str, UUID] | None = None,
 ) -> Sequence[InboxRecord]:
     """By group and event id; `after` is the last one of the previous page.
 
-    With `failed`, also those that will be tried again.
+    With `failed`, also those that will be tried again; with `cause` only those that failed of it.
     """
-    status = Status.FAILED if failed else None
-    return [_plain(record) for record in await Records(store).list(group or None, status, limit, after)]
+    status, found = Status.FAILED if failed or cause else None, list[InboxRecord]()
+    size = _PAGE if cause else limit
+    while page := await Records(store).list(group or None, status, size, after):
+        found += [_plain(one) for one in page if not cause or fingerprint(one.error_msg or "") == cause]
+        if len(found) >= limit or len(page) < size:
+            break
+        after = (page[-1].group, page[-1].event_id)
+    return found[:limit]
+
+
+async def failed_records(store: Store, group: str, cause: str = "") -> Sequence[InboxRecord]:
+    """All of a group that have failed, also those that will be tried again; with `cause` only those of it."""
+    found: list[InboxRecord] = []
+    after: tuple[str, UUID] | None = None
+    while page := await inbox_page(store, group=group, failed=True, cause=cause, limit=_PAGE, after=after):
+        found += page
+        after = (group, page[-1].event_id)
+    return found
 
 
 async def stopped_records(store: Store, limit: int = 50) -> Sequence[InboxRecord]:
@@ -93,39 +115,99 @@ async def records_of(store: Store, event_id: UUID | str) -> Sequence[InboxRecord
     return [_plain(record) for record in found if record is not None]
 
 
+Letters = Mapping[UUID, Sequence[DeadEvent]]
+"""What a broker holds as dead of one group, by event."""
+
+
+async def letters_of(store: Store, broker: Broker | None, group: str, ids: Sequence[UUID]) -> Letters:
+    """Of the records that a broker may have buried; asked once for all of them."""
+    found = [await Records(store).find(group, id) for id in ids] if broker else []
+    buried = {one.event_id: one.topic for one in found if one and _may_be_buried(one)}
+    letters: dict[UUID, list[DeadEvent]] = {}
+    if broker and buried:
+        async for one in all_dead(broker, sorted(set(buried.values()))):
+            id = message_id(one)
+            if one.group == group and id and buried.get(id) == one.topic:
+                letters.setdefault(id, []).append(one)
+    return letters
+
+
 async def retry_record(
     store: Store, broker: Broker | None, group: str, event_id: UUID, *, actor: str, reason: str = ""
 ) -> None:
-    """Makes a failed record due now, with all its attempts before it.
+    """Makes a failed record due now, with all its attempts before it."""
+    await retry_records(store, broker, group, [event_id], actor=actor, reason=reason)
+
+
+async def retry_records(
+    store: Store,
+    broker: Broker | None,
+    group: str,
+    ids: Sequence[UUID],
+    *,
+    actor: str,
+    reason: str = "",
+    letters: Letters | None = None,
+) -> None:
+    """Makes failed records due now, with all their attempts before them. All, or with OperationRefused none of those
+    that are handled here.
 
     Whatever the broker holds as a dead letter goes back through the broker: handled here, it would stay among the dead.
+    With `letters` it is not asked again.
     """
-    if broker and (dead := await _dead_letters(store, broker, group, event_id)):
-        if not await retry_dead(store, broker, dead, actor=actor, reason=reason):
-            raise OperationRefused(
-                f"The broker did not give event {event_id} back to group {group}. Is its subscription still there? "
-                f"Look at it with: postroad dlq show {dead[0].id} --topic {dead[0].topic}"
-            )
-        return
-    subject = f"{group}/{event_id}"
-    async with store.transaction() as connection:
-        changed = await store.execute(connection, "inbox_retry", group=group, event_id=event_id)
-        if changed.rowcount:
-            await audit.record(store, connection, actor=actor, action="inbox.retry", subject=subject, detail=reason)
-            return
-    record = await Records(store).find(group, event_id)
-    if record is None:
-        raise _unknown(group, event_id)
-    raise OperationRefused(
-        f"Event {event_id} in group {group} is {_state(record)}. Only one that has failed can be retried."
+    letters = await letters_of(store, broker, group, ids) if letters is None else letters
+    here = [id for id in ids if id not in letters]
+    await _settle("inbox_retry", "inbox.retry", store, group, here, actor, reason)
+    dead = [one for id in ids for one in letters.get(id, ())]
+    if broker and dead and await retry_dead(store, broker, dead, actor=actor, reason=reason) < len(dead):
+        raise OperationRefused(
+            f"The broker did not give event {dead[0].event_id} back to group {group}. Is its subscription still there? "
+            f"Look at it with: postroad dlq show {dead[0].id} --topic {dead[0].topic}"
+        )
+
+
+async def discard_records(
+    store: Store, broker: Broker | None, group: str, ids: Sequence[UUID], *, actor: str, reason: str
+) -> None:
+    """Gives failed records up for good: they are kept as refused, never tried again, and hold nobody up.
+
+    What the broker holds of them as a dead letter is thrown away there too. A reason is required.
+    """
+    if not reason.strip():
+        raise OperationRefused("Discarding a failed event needs a reason. Say why nobody will miss it.")
+    letters = await letters_of(store, broker, group, ids)
+    await _settle(
+        "inbox_discard", "inbox.discard", store, group, [id for id in ids if id not in letters], actor, reason
     )
+    if broker and (dead := [one for id in ids for one in letters.get(id, ())]):
+        await discard_dead(store, broker, dead, actor=actor, reason=reason)
 
 
-async def _dead_letters(store: Store, broker: Broker, group: str, event_id: UUID) -> Sequence[DeadEvent]:
-    record = await Records(store).find(group, event_id)
-    if record is None or record.refused or not (record.stopped or _was_given_back(record)):
-        return []  # no broker has buried it
-    return await dead_of(broker, record.topic, group, event_id)
+async def _settle(
+    statement: str, action: str, store: Store, group: str, ids: Sequence[UUID], actor: str, reason: str
+) -> None:
+    if not ids:
+        return
+    async with store.transaction() as connection:
+        for id in ids:
+            if not (await store.execute(connection, statement, group=group, event_id=id)).rowcount:
+                raise await _not_failed(store, connection, group, id, action)
+            subject = f"{group}/{id}"
+            await audit.record(store, connection, actor=actor, action=action, subject=subject, detail=reason)
+
+
+async def _not_failed(store: Store, connection: AsyncConnection, group: str, id: UUID, action: str) -> OperationRefused:
+    rows = (await store.execute(connection, "inbox_find", group=group, event_id=id)).rows
+    if not rows:
+        return _unknown(group, id)
+    done = {"inbox.retry": "retried", "inbox.discard": "discarded"}[action]
+    state = _state(record_of(rows[0], store))
+    return OperationRefused(f"Event {id} in group {group} is {state}. Only one that has failed can be {done}.")
+
+
+def _may_be_buried(record: Record) -> bool:
+    """Or no broker need be asked."""
+    return not record.refused and (record.stopped or _was_given_back(record))
 
 
 def _was_given_back(record: Record) -> bool:

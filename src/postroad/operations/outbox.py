@@ -88,6 +88,12 @@ async def outbox_message(store: Store, outboxes: Sequence[OutboxTable], id: Even
     raise _unknown(id)
 
 
+async def is_ours(store: Store, outboxes: Sequence[OutboxTable], id: EventId) -> bool:
+    """Whether an event is in an outbox of this service; what it consumes may come from another's."""
+    async with store.reading() as connection:
+        return await is_stored(store, connection, outboxes, id)
+
+
 async def is_stored(store: Store, connection: AsyncConnection, outboxes: Sequence[OutboxTable], id: EventId) -> bool:
     """Whether an event is in the outbox, as the caller's transaction sees it."""
     for outbox in _may_hold(outboxes, id):

@@ -1,6 +1,6 @@
 """The outbox page by page and by search: what moved last comes first, and no page is found by counting."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -13,6 +13,8 @@ from postroad.stores.base import Store
 from postroad.stores.tables import OutboxTable
 
 _SETTLED: Final = ("SENT", "SKIPPED")
+RETRYABLE: Final = ("FAILED", "RETRY")
+"""What a person may let be tried again."""
 _LISTED: Final[Mapping[str, tuple[str, dict[str, str]]]] = {
     **{state: ("outbox_unsent", {"state": state}) for state in STATES if state not in _SETTLED},
     "SENT": ("outbox_sent", {}),
@@ -22,7 +24,8 @@ _EARLIEST: Final = datetime(1970, 1, 2, tzinfo=UTC)
 _LATEST: Final = datetime(9999, 12, 31, tzinfo=UTC)
 _AFTER_ALL: Final = UUID(int=2**128 - 1)
 _BEFORE_ALL: Final = UUID(int=0)
-_AT_ONCE: Final = 500
+_AT_ONCE: Final = 20_000
+"""Ids only; a page this long is worth its walk through the index."""
 _MANY: Final = 2_000
 _WINDOW: Final = 20_000
 """Sent events that one search looks at."""
@@ -186,15 +189,37 @@ def _rank(place: Place) -> tuple[datetime, str]:
 
 async def parked_ids(store: Store, outboxes: Sequence[OutboxTable]) -> Sequence[EventId]:
     """The events that hold up their keys until a person decides."""
-    return [event.id async for event in all_matching(store, outboxes, Filter("FAILED"))]
+    return await retryable_ids(store, outboxes, Filter("FAILED"))
 
 
-async def all_matching(store: Store, outboxes: Sequence[OutboxTable], wanted: Filter) -> AsyncIterator[OutboxEvent]:
-    place: Place | None = None
-    while page := await matching(store, outboxes, wanted, limit=_AT_ONCE, after=place):
-        for event in page:
-            yield event
-        place = place_of(page[-1])
+async def retryable_ids(store: Store, outboxes: Sequence[OutboxTable], wanted: Filter) -> Sequence[EventId]:
+    """Of all that match among those that are parked or being retried; by id, because no page of them, however far back,
+    may cost more than the first."""
+    found: list[EventId] = []
+    for outbox in outboxes:
+        after: EventId = id_in(outbox, _BEFORE_ALL) if outbox.ids != "text" else ""
+        while True:
+            bound = _narrowed(outbox, wanted) | {"after": after, "limit": _AT_ONCE}
+            rows = (await store.read("outbox_retryable_ids", outbox, **bound)).rows
+            found += [event_id_of(store, outbox, row.event_id) for row in rows]
+            if len(rows) < _AT_ONCE:
+                break
+            after = found[-1]
+    return found
+
+
+async def retryable_count(store: Store, outboxes: Sequence[OutboxTable], wanted: Filter) -> int:
+    """How many `retryable_ids` would give."""
+    counted = [await store.read("outbox_retryable_count", outbox, **_narrowed(outbox, wanted)) for outbox in outboxes]
+    return sum(int(result.rows[0].events) for result in counted)
+
+
+def _narrowed(outbox: OutboxTable, wanted: Filter) -> dict[str, Any]:
+    bound = _bound(outbox, wanted, None, 0)
+    names = ("event_type", "key", "aggregate_type", "aggregate_id", "text", "payload_text", "since")
+    # Other programs' rows may have no time: they come last of all, as in the pages.
+    until = {"until": wanted.until or _LATEST, "timeless": int(wanted.until is None)}
+    return {name: bound[name] for name in names} | until | {"state": wanted.state}
 
 
 def _last_id(outbox: OutboxTable) -> EventId:

@@ -45,6 +45,8 @@ class OutboxStatus:
     oldest_unsent: datetime | None
     """When it was written or, if it is delayed, was due."""
     oldest_unsent_age: float | None
+    oldest_waiting_age: float | None
+    """Of those that are neither parked nor being retried."""
     shards_without_owner: int
     paused: Pause | None = None
 
@@ -177,6 +179,7 @@ async def _outbox(store: Store, outbox: OutboxTable, paused: Pause | None) -> Ou
         sent_recently=int(sent.rows[0].events),
         oldest_unsent=oldest,
         oldest_unsent_age=_age(store, oldest),
+        oldest_waiting_age=_age(store, since.get("NEW")),
         shards_without_owner=int(free.rows[0].shards),
         paused=paused,
     )

@@ -20,6 +20,36 @@ SELECT d.{delivery_event_id} AS event_id, {o}.{event_type} AS event_type, {o}.{t
   FROM {delivery} d {join_facts}
  WHERE d.{delivery_event_id} = :event_id;
 
+-- name: outbox_retryable_ids
+-- By id: each page goes on where the last one ended, and what is tried again meanwhile is missed by none.
+SELECT d.{delivery_event_id} AS event_id
+  FROM {delivery} d {join_facts}
+ WHERE d.{state} IN ('RETRY', 'FAILED') AND d.{state} = :state AND d.{delivery_event_id} > :after
+   AND ({o}.{occurred_at} IS NOT NULL OR :timeless = 1)
+   AND ({o}.{occurred_at} IS NULL OR ({o}.{occurred_at} >= :since AND {o}.{occurred_at} < :until))
+   AND (:event_type = '' OR {o}.{event_type} = :event_type)
+   AND (:key = '' OR {o}.{aggregate_id} = :key
+        OR ({o}.{aggregate_type} = :aggregate_type AND {o}.{aggregate_id} = :aggregate_id))
+   AND (:text = '' OR {matches})
+ ORDER BY d.{delivery_event_id}
+ LIMIT :limit;
+
+-- name: outbox_retryable_count
+SELECT COUNT(*) AS events
+  FROM {delivery} d {join_facts}
+ WHERE d.{state} IN ('RETRY', 'FAILED') AND d.{state} = :state
+   AND ({o}.{occurred_at} IS NOT NULL OR :timeless = 1)
+   AND ({o}.{occurred_at} IS NULL OR ({o}.{occurred_at} >= :since AND {o}.{occurred_at} < :until))
+   AND (:event_type = '' OR {o}.{event_type} = :event_type)
+   AND (:key = '' OR {o}.{aggregate_id} = :key
+        OR ({o}.{aggregate_type} = :aggregate_type AND {o}.{aggregate_id} = :aggregate_id))
+   AND (:text = '' OR {matches});
+
+-- name: outbox_topics
+SELECT DISTINCT topic
+  FROM (SELECT {o}.{topic} AS topic FROM {delivery} d {join_facts}
+         ORDER BY d.{delivery_event_id} DESC LIMIT :newest) last;
+
 -- name: outbox_state
 SELECT d.{state} AS state FROM {delivery} d WHERE d.{delivery_event_id} = :event_id;
 
