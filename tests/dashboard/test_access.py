@@ -20,7 +20,7 @@ from postroad.cli import main
 from postroad.dashboard import Role, User, acts, dashboard_app
 from postroad.dashboard.access import CSRF, SESSION
 from postroad.dashboard.app import PROBES
-from postroad.errors import ConfigurationError
+from postroad.errors import ConfigurationError, StoreUnavailable
 from postroad.operations import results
 from tests.support.commands import leaves
 from tests.support.fair import Fair
@@ -29,13 +29,13 @@ TOKEN = "a-token-of-some-length"
 PAGES = (
     "/", "/tiles", "/outbox", "/outbox/retry", "/failures", "/dead", "/groups", "/groups/wrapping", "/workers",
     "/scheduled", "/chain", "/chain/c-1", "/aggregates/basket/a", "/topology", "/audit",
-    "/projections", "/commands", "/consistency", "/doctor",
+    "/projections", "/commands", "/consistency", "/doctor", "/dead/retry", "/groups/wrapping/retry", "/commands/retry",
 )  # fmt: skip
 QUESTIONS = (
     "/api/status", "/api/samples", "/api/outbox", "/api/outbox/count", "/api/dead-letters", "/api/failures",
     "/api/groups/wrapping", "/api/workers", "/api/chains/c-1", "/api/aggregates/basket/a", "/api/scheduled",
     "/api/audit", "/api/topology", "/api/openapi.json", "/api/projections", "/api/commands", "/api/consistency",
-    "/api/doctor",
+    "/api/doctor", "/api/dead-letters/count", "/api/groups/wrapping/count", "/api/commands/count",
 )  # fmt: skip
 
 
@@ -66,6 +66,7 @@ async def test_every_screen_and_every_question_answers(shop: Fair) -> None:
     async with visitor(app) as local:
         (dead,) = (await local.get("/api/dead-letters")).json()
         single = (f"/outbox/{id}", f"/outbox/{id}/edit", f"/dead/{dead['topic']}/{dead['id']}")
+        single += (f"/groups/wrapping/{dead['event_id']}", f"/api/groups/wrapping/{dead['event_id']}")
         for path in (*PAGES, *QUESTIONS, *single, f"/api/outbox/{id}"):
             answer = await local.get(path)
             assert answer.status_code == 200, path
@@ -313,6 +314,159 @@ async def test_masked_fields_are_in_no_answer_and_cannot_be_searched_for(shop: F
     async with visitor(open_app) as local:
         assert len((await local.get("/api/outbox", params={"text": "4111-2222"})).json()["events"]) == 1
     await closing(open_app)
+
+
+async def test_who_only_looks_cannot_search_payloads(shop: Fair) -> None:
+    """What is hidden in them could be found out letter by letter, also where nothing is masked."""
+    (id,) = await shop.sell("a", buyer={"password": "hunter2"})
+    await shop.park([id])
+    app = dashboard_app(shop.road, authorize=role)
+    for user, found in (("vera", 0), ("otto", 1)):
+        async with visitor(app, x_user=user) as one:
+            for text in ("hunter", '"basket_id":"a"'):
+                assert len((await one.get("/api/outbox", params={"text": text})).json()["events"]) == found, user
+                assert (await one.get("/api/outbox/count", params={"text": text})).json() == {"count": found}, user
+                told = (await one.get("/outbox/retry", params={"text": text})).text
+                assert f"<b data-count>{found}</b>" in told, user
+            assert len((await one.get("/api/outbox", params={"text": "no queue"})).json()["events"]) == 1
+    await closing(app)
+
+
+SECRET = "db://shop:hunter2@db/shop token=abcdef123"
+
+
+async def test_secrets_that_people_wrote_are_in_no_answer(shop: Fair) -> None:
+    road = shop.road
+    ids = await shop.sell("a", "b", cents=13)
+    await shop.deliver()
+    await shop.park(ids, SECRET)
+    await operations.retry_events(road.store, road.outboxes, ids[:1], actor="otto", reason=SECRET)
+    await operations.pause_group(road.store, road.groups, "wrapping", actor="otto", reason=SECRET)
+    await operations.pause_outbox(road.store, road.outboxes, "postroad_outbox", actor="otto", reason=SECRET)
+    (command,) = await shop.open_stalls("north")
+    await shop.fail_commands()
+    await operations.retry_commands(road.store, [command], actor="otto", reason=SECRET)
+    await operations.retry_record(road.store, road.broker, "wrapping", ids[1], actor="otto", reason=SECRET)
+    app = dashboard_app(road)
+    async with visitor(app) as local:
+        shown = (
+            *PAGES, *QUESTIONS, f"/outbox/{ids[0]}", f"/groups/wrapping/{ids[1]}", f"/commands/{command}",
+            f"/api/outbox/{ids[0]}", f"/api/groups/wrapping/{ids[1]}", f"/api/commands/{command}",
+        )  # fmt: skip
+        telling = 0
+        for path in shown:
+            answer = (await local.get(path)).text
+            assert "hunter2" not in answer, path
+            assert "abcdef123" not in answer, path
+            telling += "db://shop:***@db" in answer
+        assert telling >= 12
+    await closing(app)
+
+
+async def test_an_edited_copy_needs_a_reason_and_keeps_lists_as_they_are(shop: Fair) -> None:
+    (id,) = await shop.sell("a", buyer={"cards": [{"card": "1"}, {"card": "2"}]})
+    app = dashboard_app(shop.road, mask=["card"])
+    async with visitor(app) as local:
+        payload = '{"basket_id": "a", "buyer": {"cards": [{"card": "***"}]}}'
+        for given, told in (
+            ({"payload": payload, "reason": "wrong"}, "payload.buyer.cards had 2 entries"),
+            ({"payload": "{}", "reason": " "}, "needs a reason"),
+            ({"payload": "{}"}, "needs a reason"),
+        ):
+            answer = await local.post("/api/acts/outbox.resend", json={"id": str(id), **given})
+            assert answer.status_code == 409
+            assert told in answer.json()["error"]
+    assert len(await operations.outbox_page(shop.road.store, shop.road.outboxes)) == 1
+    await closing(app)
+
+
+async def test_cookies_are_secure_where_a_proxy_ends_tls(shop: Fair) -> None:
+    app = dashboard_app(shop.road, token=TOKEN, hosts=["https://Ops.example.com", "inside.example.com"])
+    for host, secure in (("ops.example.com", True), ("inside.example.com", False), ("localhost", False)):
+        # Whoever wants to hear it may claim anything: nobody's header decides.
+        async with visitor(app, host=host, x_forwarded_proto="http" if secure else "https") as one:
+            told = (await one.get("/login")).headers["set-cookie"]
+            assert ("; secure" in told.lower()) == secure, host
+            form = {"csrf": told.partition("=")[2].partition(";")[0], "name": "Ada", "token": TOKEN}
+            cookies = {"cookie": f"{CSRF}={form['csrf']}"}
+            entered = await one.post("/login", data=form, headers=cookies)
+            assert entered.status_code == 303
+            assert ("; secure" in entered.headers["set-cookie"].lower()) == secure, host
+
+
+async def test_wrong_tokens_are_seen_in_the_log_and_not_told(shop: Fair, caplog: pytest.LogCaptureFixture) -> None:
+    app = dashboard_app(shop.road, token=TOKEN)
+    async with visitor(app, client="127.0.0.9") as one:
+        await one.get("/login")
+        form = {"csrf": one.cookies[CSRF], "name": "Ada", "token": "nearly-the-token"}
+        assert (await one.post("/login", data=form)).status_code == 403
+        assert (await one.get("/api/audit", headers={"authorization": "Bearer nearly-the-token"})).status_code == 401
+        assert (await one.post("/login", data=form | {"token": TOKEN})).status_code == 303
+    told = [record.getMessage() for record in caplog.records if record.name == "postroad"]
+    assert told == ["a wrong token was given to the dashboard, from 127.0.0.9"] * 2
+
+
+async def test_who_probes_needs_no_token_and_learns_nothing(shop: Fair, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = dashboard_app(shop.road, token=TOKEN)
+    async with visitor(app, client="10.0.0.7", host="10.0.0.9") as kubelet:
+        for path in PROBES:
+            answer = await kubelet.get(path)
+            assert (answer.status_code, answer.text, "set-cookie" in answer.headers) == (200, "ok\n", False), path
+
+        async def out(*_: object) -> None:
+            raise StoreUnavailable("The database at db:5432 is out.")
+
+        monkeypatch.setattr("postroad.stores.migrations.require_current", out)
+        assert (await kubelet.get("/livez")).status_code == 200
+        answer = await kubelet.get("/readyz")
+        assert (answer.status_code, "db:5432" in answer.text) == (503, False)
+
+
+async def test_what_is_to_be_retried_is_found_by_the_job(shop: Fair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There may be very many: nobody's request waits for them."""
+    ids = await shop.sell("a", "b")
+    await shop.park(ids)
+    go, find = asyncio.Event(), operations.retryable_ids
+
+    async def later(*given: Any) -> Any:
+        await go.wait()
+        return await find(*given)
+
+    monkeypatch.setattr(operations, "retryable_ids", later)
+    app = dashboard_app(shop.road)
+    async with visitor(app) as local:
+        job = (await local.post("/api/acts/outbox.retry_matching", json={})).json()["job"]
+        assert (await local.get(f"/api/jobs/{job}")).json()["total"] is None
+        assert "Looking for them" in (await local.get(f"/jobs/{job}")).text
+        go.set()
+        await asyncio.gather(*app.state.desk.jobs._tasks)
+        found = (await local.get(f"/api/jobs/{job}")).json()
+        assert (found["total"], found["done"], found["state"]) == (2, 2, "finished")
+    await closing(app)
+
+
+async def test_a_parked_event_makes_nothing_older_that_is_to_be_sent(shop: Fair) -> None:
+    old, _ = await shop.sell("a", "b")
+    await shop.park([old])
+    async with shop.road.store.transaction() as connection:
+        long_ago = "UPDATE postroad_outbox SET occurred_at = '2020-01-01T00:00:00.000000Z' WHERE event_id = :id"
+        await connection.execute(text(long_ago), {"id": str(old)})
+    app = dashboard_app(shop.road)
+    async with visitor(app) as local:
+        tile = (await local.get("/tiles")).text.partition("To be sent")[2].partition("</a>")[0]
+        assert " d</small>" not in tile
+        (outbox,) = (await local.get("/api/status")).json()["outboxes"]
+        assert outbox["oldest_waiting_age"] < 3_600 < outbox["oldest_unsent_age"]
+    await closing(app)
+
+
+async def test_handlers_are_called_as_their_author_calls_them(shop: Fair) -> None:
+    app = dashboard_app(shop.road)
+    async with visitor(app) as local:
+        reactions = (await local.get("/api/topology")).json()["reactions"]
+        assert {one["handler"] for one in reactions} == {"wrap", "hand_out"}
+        assert "locals" not in (await local.get("/groups")).text
+    await closing(app)
 
 
 async def test_an_edited_copy_keeps_what_was_hidden(shop: Fair) -> None:

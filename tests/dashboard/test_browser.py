@@ -2,18 +2,22 @@
 
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, unquote, urlencode, urlsplit
 from uuid import UUID
 
 import pytest
 from playwright.sync_api import Page, expect
 from sqlalchemy import text
+from starlette.applications import Starlette
 from starlette.requests import Request
+from starlette.routing import Match, Route
 
 from postroad import consistency, operations
-from postroad.dashboard import Role, User
+from postroad.dashboard import Role, User, dashboard_app
+from postroad.dashboard.app import PROBES
+from postroad.errors import OperationRefused
 from postroad.operations import doctor, results
 from postroad.presence import Presence
 from postroad.relay.leases import ShardLeases
@@ -208,7 +212,8 @@ def test_dead_letters_are_looked_at_given_back_and_discarded(fair: Fair, serve: 
     page.get_by_role("button", name="Retry chosen").click()
     expect(page.get_by_role("status")).to_have_text("1 dead letter given back")
     expect(page.locator("tbody tr")).to_have_count(1)
-    act(page, "Retry all that match")
+    page.get_by_role("link", name="Retry all that match").click()
+    page.get_by_role("button", name="Retry 1").click()
     expect(page.locator("#job .state")).to_have_text("finished")
     fair.mended = True
     fair.run(fair.deliver())
@@ -464,23 +469,38 @@ def test_hostile_texts_stay_texts_everywhere(fair: Fair, serve: Serve, page: Pag
         finding = doctor.Finding(HOSTILE, HOSTILE, doctor.Level.FAULT, HOSTILE, HOSTILE, HOSTILE)
         await results.keep(store, results.DOCTOR, doctor.Report(HOSTILE, HOSTILE, [finding]), actor=HOSTILE)
 
+    async def begun() -> str:
+        async def find() -> Sequence[Any]:
+            raise OperationRefused(HOSTILE)
+
+        return app.state.desk.jobs.start(HOSTILE, HOSTILE, find, find).id  # type: ignore[no-any-return]
+
+    def hostile(name: str) -> str:
+        return urlencode({name: HOSTILE})
+
     id = fair.run(poisoned())
     fair.run(audited())
     fair.run(found())
     fair.run(paused())
     (command,) = fair.run(operations.command_page(fair.road.store))
-    base = serve()
+    app = dashboard_app(fair.road)
+    base, job = serve(app), fair.run(begun())
     (dead,) = fair.run(operations.dead_page(fair.road.broker, ["fair.basket.events"]))
     paths = [
-        "", "/outbox", f"/outbox/{id}", f"/outbox/{id}/edit", "/failures", "/dead", f"/dead/{dead.topic}/{dead.id}",
+        "/", "/outbox", f"/outbox/{id}", f"/outbox/{id}/edit", "/failures", "/dead", f"/dead/{dead.topic}/{dead.id}",
         "/groups", "/groups/wrapping", "/workers", "/topology", "/audit", "/commands", f"/commands/{command.id}",
         "/consistency", "/doctor", "/projections", "/scheduled", f"/chain?{urlencode({'id': HOSTILE})}",
+        f"/groups/wrapping/{id}", f"/groups/wrapping?{hostile('cause')}", f"/groups/wrapping/retry?{hostile('cause')}",
+        f"/outbox/retry?{hostile('text')}", f"/dead/retry?{hostile('cause')}", f"/dead?{hostile('topic')}",
+        f"/commands/retry?{hostile('type')}", f"/commands?{hostile('type')}", f"/audit?{hostile('subject')}",
+        f"/jobs/{job}",
         f"/aggregates/{quote(HOSTILE, safe='')}/{quote(HOSTILE[:200], safe='')}",
     ]  # fmt: skip
     for path in paths:
         page.goto(f"{base}{path}")
         expect(page.locator("h1")).to_be_visible()
         assert page.locator("main script, main img").count() == 0, path
+    assert {pattern(app, path) for path in paths} == screens(app)
     page.goto(f"{base}/outbox/{id}")
     expect(page.locator("main")).to_contain_text("<script>alert(1)</script>")
     for name in ("text", "state", "type", "key", "since", "done", "after"):
@@ -531,27 +551,52 @@ def test_everything_can_be_reached_by_keyboard(fair: Fair, serve: Serve, page: P
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") != before
 
 
+def screens(app: Starlette) -> set[str]:
+    """The pages that there are, as their routes name them; found by walking, so that a new one is not forgotten."""
+    other = {"/login", "/tiles", "/logout", "/do/{name}", "/chain/{id:path}", *PROBES}
+    routes = {route.path for route in app.routes if isinstance(route, Route)}
+    return {path for path in routes - other if not path.startswith("/api/")}
+
+
+def pattern(app: Starlette, path: str) -> str:
+    """The route of an address."""
+    scope = {"type": "http", "method": "GET", "path": unquote(urlsplit(path).path), "root_path": ""}
+    routes = [one for one in app.routes if isinstance(one, Route)]
+    return next(one.path for one in routes if one.matches(scope)[0] is Match.FULL)
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_phone_shows_it_without_scrolling_sideways(fair: Fair, serve: Serve, page: Page, scheme: Any) -> None:
-    ids = fair.run(fair.sell("a", "b" * 200, cents=13))
+    ids = fair.run(fair.sell("a", "b" * 200, cents=13, correlation_id="c" * 100))
     fair.run(fair.deliver())
     fair.run(fair.park(ids[:1], "x" * 300))
+    stall, _ = fair.run(fair.open_stalls("n" * 60, "unlucky"))
+    fair.run(fair.deliver())
+    fair.run(fair.sell("d" * 200, delay=3600))
+    dead = fair.run(operations.dead_page(fair.road.broker, ["fair.basket.events"]))[0]
+    store = fair.road.store
+    fair.run(results.keep(store, results.CHECK, fair.run(consistency.check(fair.road)), actor="a" * 200))
+    fair.run(results.keep(store, results.DOCTOR, fair.run(doctor.examine(fair.road)), actor="a" * 200))
     page.set_viewport_size({"width": 375, "height": 720})
     page.emulate_media(color_scheme=scheme)
-    base = serve()
-    for path in (
-        "",
-        "/outbox",
-        f"/outbox/{ids[0]}",
-        "/failures",
-        "/dead",
-        "/groups",
-        "/workers",
-        "/topology",
-        "/audit",
-    ):
+    app = dashboard_app(fair.road)
+    base = serve(app)
+    page.goto(f"{base}/doctor")
+    page.get_by_role("button", name="Examine now").click()
+    expect(page.locator("#job .state")).to_have_text("finished")
+    paths = [
+        "/", "/outbox", f"/outbox/{ids[0]}", f"/outbox/{ids[0]}/edit", "/outbox/retry", "/failures", "/dead",
+        "/dead/retry", f"/dead/{dead.topic}/{dead.id}", "/groups", "/groups/wrapping", "/groups/wrapping/retry",
+        f"/groups/wrapping/{dead.event_id}", "/workers", "/scheduled", f"/chain?id={'c' * 100}",
+        f"/aggregates/basket/{'b' * 200}",
+        "/projections", "/commands", "/commands/retry", f"/commands/{stall}", "/consistency", "/doctor", "/topology",
+        "/audit", page.url.removeprefix(base),
+    ]  # fmt: skip
+    for path in paths:
         page.goto(f"{base}{path}")
+        expect(page.locator("h1")).to_be_visible()
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+    assert {pattern(app, path) for path in paths} == screens(app)
     expect(page.locator(".menu")).to_be_hidden()
     page.get_by_role("button", name="Menu").click()
     page.get_by_role("link", name="Groups").click()

@@ -6,7 +6,7 @@ from typing import Any
 
 from playwright.sync_api import Page, expect
 
-from postroad import BusinessError
+from postroad import BusinessError, operations
 from tests.support.catalog import declare, v1
 from tests.support.fair import BasketSold, Fair
 
@@ -86,14 +86,103 @@ def test_a_record_that_failed_is_tried_again_by_its_group(fair: Fair, serve: Ser
     row = page.locator("tbody tr")
     expect(row).to_have_count(1)
     expect(row).to_contain_text("not today")
-    row.locator("summary", has_text="Retry").click()
-    row.get_by_label("Reason").fill("tomorrow has come")
-    row.get_by_role("button", name="Retry").click()
+    row.locator("a").first.click()
+    page.locator("summary", has_text="Retry").click()
+    page.get_by_label("Reason").fill("tomorrow has come")
+    page.locator("details.act[open]").get_by_role("button", name="Retry").click()
     expect(page.get_by_role("status")).to_contain_text("again")
     fair.run(fair.deliver())
     assert tries == ["a", "a"]
     page.reload()
-    expect(row.locator(".state")).to_have_text("succeeded")
+    expect(page.locator("h1 .state")).to_have_text("succeeded")
+
+
+def refuse(fair: Fair, *baskets: str) -> None:
+    """Each for a cause of its own: that of all whose names begin alike."""
+
+    async def pick(sold: BasketSold) -> None:
+        raise BusinessError(f"no {sold.basket_id.partition('-')[0]} today, {len(sold.basket_id)} left")
+
+    fair.road.on(BasketSold, group="picky")(pick)
+    fair.run(fair.sell(*baskets))
+    fair.run(fair.deliver())
+
+
+def states(fair: Fair) -> list[str]:
+    return [one.state for one in fair.run(operations.inbox_page(fair.road.store, group="picky"))]
+
+
+def test_failures_of_one_cause_are_shown_and_retried_together_after_a_dry_run(
+    fair: Fair, serve: Serve, page: Page
+) -> None:
+    refuse(fair, "apple-1", "apple-22", "pear-1")
+    page.goto(f"{serve()}/failures")
+    page.locator(".cause", has_text="no apple").get_by_role("link", name="See them").click()
+    expect(page.locator("tbody tr")).to_have_count(2)
+    expect(page.locator("tbody")).not_to_contain_text("pear")
+    page.get_by_role("link", name="Retry all that match").click()
+    expect(page.locator("[data-count]")).to_have_text("2")
+    assert states(fair) == ["refused"] * 3
+    page.get_by_label("Reason").fill("apples came")
+    page.get_by_role("button", name="Retry 2").click()
+    expect(page.locator("[data-done]")).to_have_text("2")
+    assert sorted(states(fair)) == ["refused", "waiting", "waiting"]
+    told = [(one.action, one.detail) for one in fair.run(operations.acts(fair.road.store))]
+    assert told == [("inbox.retry", "apples came")] * 2
+
+
+def test_chosen_failures_are_retried_or_discarded(fair: Fair, serve: Serve, page: Page) -> None:
+    refuse(fair, "a", "b", "c")
+    fair.run(fair.forget_refusals())
+    page.goto(f"{serve()}/groups/picky?failed=1")
+    boxes = page.locator('input[name="ids"]')
+    boxes.nth(0).check()
+    boxes.nth(1).check()
+    page.get_by_role("button", name="Retry chosen").click()
+    expect(page.get_by_role("status")).to_have_text("picky will handle 2 events again")
+    assert states(fair) == ["waiting", "waiting", "failed"]
+    page.get_by_role("link", name="Only failed").click()
+    boxes.nth(2).check()
+    page.get_by_label("Reason to discard").fill("a test")
+    page.get_by_role("button", name="Discard chosen").click()
+    expect(page.get_by_role("status")).to_have_text("picky will not handle it any more")
+    expect(page.locator("h1 .state")).to_have_text("refused")
+    assert states(fair) == ["waiting", "waiting", "refused"]
+
+
+def test_dead_letters_of_several_topics_are_paged_to_the_last(fair: Fair, serve: Serve, page: Page) -> None:
+    fair.run(fair.bury("fair.apple.events", 60))
+    fair.run(fair.bury("fair.pear.events", 60))
+    page.goto(f"{serve()}/dead")
+    rows = page.locator("tbody tr")
+    expect(rows).to_have_count(50)
+    page.get_by_role("link", name="Next page").click()
+    expect(rows).to_have_count(50)
+    expect(page.locator("thead")).to_have_count(2)  # the rest of the first topic, and the beginning of the second
+    page.get_by_role("link", name="Next page").click()
+    expect(rows).to_have_count(20)
+    expect(page.get_by_role("link", name="Next page")).to_have_count(0)
+    page.get_by_label("Group").fill("eaters")
+    page.get_by_role("button", name="Show").click()
+    expect(rows).to_have_count(50)
+    page.get_by_role("link", name="Next page").click()
+    page.get_by_role("link", name="Next page").click()
+    expect(rows).to_have_count(20)
+
+
+def test_chosen_and_all_failed_commands_are_retried(fair: Fair, serve: Serve, page: Page) -> None:
+    fair.run(fair.open_stalls("north", "south", "west"))
+    fair.run(fair.fail_commands())
+    page.goto(f"{serve()}/commands")
+    page.locator('input[name="ids"]').first.check()
+    page.get_by_role("button", name="Retry chosen").click()
+    expect(page.get_by_role("status")).to_have_text("A worker will carry it out again")
+    page.get_by_role("link", name="Commands").first.click()
+    page.get_by_role("link", name="Retry all that failed").click()
+    expect(page.locator("[data-count]")).to_have_text("2")
+    page.get_by_role("button", name="Retry 2").click()
+    expect(page.locator("[data-done]")).to_have_text("2")
+    assert fair.run(operations.failed_commands(fair.road.store)) == []
 
 
 def test_a_declared_protobuf_event_shows_its_fields(fair: Fair, serve: Serve, page: Page) -> None:
@@ -107,3 +196,22 @@ def test_a_declared_protobuf_event_shows_its_fields(fair: Fair, serve: Serve, pa
     page.goto(f"{serve()}/outbox/{id}")
     expect(page.locator("dl").first).to_contain_text("protobuf")
     expect(page.locator("[data-payload]")).to_contain_text(re.compile(r'"title": "Tide"'))
+    # What is shown is the envelope, which no one could send in the place of the event.
+    expect(page.get_by_role("link", name="Its chain")).to_be_visible()
+    expect(page.get_by_role("link", name="Edit and resend")).to_have_count(0)
+
+
+def test_a_protobuf_event_without_an_envelope_is_edited_and_sent_again(fair: Fair, serve: Serve, page: Page) -> None:
+    declare()
+
+    async def update() -> Any:
+        async with fair.road.session() as session, session.begin():
+            return fair.road.add(session, v1.VideoUpdated(video_id="v-1", title="Tide")).id
+
+    page.goto(f"{serve()}/outbox/{fair.run(update())}")
+    page.get_by_role("link", name="Edit and resend").click()
+    page.get_by_label("Payload").fill('{"video_id": "v-1", "title": "Ebb"}')
+    page.get_by_label("Reason").fill("wrong title")
+    page.get_by_role("button", name="Send as a new event").click()
+    expect(page.locator("[data-payload]")).to_contain_text('"title": "Ebb"')
+    expect(page.locator("dl").first).to_contain_text("protobuf")

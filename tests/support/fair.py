@@ -11,6 +11,8 @@ import msgspec
 from sqlalchemy import Column, Integer, MetaData, String, Table, text
 
 from postroad import Backoff, BusinessError, PoisonError, Postroad, RelayOptions, SubscriberOptions, event
+from postroad.brokers.base import Flow, Subscription, Topology
+from postroad.message import Message, new_id
 
 T = TypeVar("T")
 
@@ -112,3 +114,33 @@ class Fair:
                     "UPDATE postroad_outbox SET state = 'FAILED', attempts = 5, last_error = :e WHERE event_id = :id"
                 )
                 await connection.execute(text(parked), {"e": error, "id": str(id)})
+
+    async def forget_refusals(self) -> None:
+        """What was refused has failed for good."""
+        async with self.road.store.transaction() as connection:
+            await connection.execute(text("UPDATE postroad_inbox SET processed_at = NULL WHERE status = 2"))
+
+    async def fail_commands(self) -> None:
+        async with self.road.store.transaction() as connection:
+            await connection.execute(text("UPDATE postroad_command_box SET status = 'FAILED'"))
+
+    async def bury(self, topic: str, count: int) -> None:
+        """Dead letters of the group eaters."""
+        broker, name = self.road.broker, f"{topic}.eaters"
+        await broker.apply(Topology((topic,), (Subscription(name, topic),)))
+        now = self.road.clock.now()
+        await broker.send(
+            [
+                Message(
+                    id=new_id(now, self.road.randomness), type="fruit.eaten", topic=topic, aggregate_type="fruit",
+                    aggregate_id=str(number), version=1, occurred_at=now, payload=b"{}",
+                )
+                for number in range(count)
+            ]
+        )  # fmt: skip
+        receiver, left = await broker.subscribe(name, Flow()), count
+        while left:
+            for delivery in await receiver.receive():
+                await delivery.dead(f"fruit {left} is rotten")
+                left -= 1
+        await receiver.aclose()
