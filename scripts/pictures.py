@@ -62,7 +62,8 @@ def screens(fair: Fair, parked: UUID) -> dict[str, str]:
     return {
         "overview": "/", "outbox": "/outbox", "event": f"/outbox/{parked}", "edit": f"/outbox/{parked}/edit",
         "retry": "/outbox/retry?state=FAILED", "failures": "/failures", "dead": "/dead",
-        "dead-letter": f"/dead/{dead.topic}/{dead.id}", "groups": "/groups", "group": "/groups/wrapping",
+        "dead-letter": f"/dead/{dead.topic}/{dead.id}", "groups": "/groups", "group": "/groups/wrapping?failed=1",
+        "record": f"/groups/{dead.group}/{dead.event_id}",
         "workers": "/workers", "scheduled": "/scheduled", "commands": "/commands", "command": f"/commands/{command.id}",
         "projections": "/projections", "aggregate": "/aggregates/basket/b-100",
         "topology": "/topology", "consistency": "/consistency", "doctor": "/doctor", "audit": "/audit",
