@@ -102,7 +102,7 @@ async def test_an_outage_burns_no_attempts_and_ends_with_one_probe(
     told = "does not take office.parcel.events; it is tried again, and no attempts are counted: outage"
     assert len([r for r in caplog.records if told in r.message]) == 1
     broker.down = False
-    clock.shift(2.0)
+    clock.shift(0.5)
     assert (await relay.run_once(), len(office.broker.sent)) == (1, 1)
     assert (await relay.run_once(), len(office.broker.sent)) == (3, 4)
 
