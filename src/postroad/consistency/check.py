@@ -131,14 +131,13 @@ class Look:
     async def _unseen(self, outbox: OutboxTable) -> AsyncIterator[Found]:
         """Which ids consumers see is not written in the table, so the database cannot compare them."""
         heard, until = await heard_since(self.road), self.window.until
-        for piece in self.window.slices():
-            async for page in sent(self.road, outbox, **piece):
-                for group, since in heard.items():
-                    asked = [one for one in page if one.type in since and since[one.type] <= one.at]
-                    asked = [one for one in asked if one.due is None or one.due < until]
-                    have = await recorded(self.road, group, [one.id for one in asked])
-                    missing = [one.kept for one in asked if one.id not in have]
-                    yield "unseen", group, len(missing), missing[: self.limit]
+        async for page in sent(self.road, outbox, self.window.kept_from, until):
+            for group, since in heard.items():
+                asked = [one for one in page if one.type in since and since[one.type] <= one.at]
+                asked = [one for one in asked if one.due is None or one.due < until]
+                have = await recorded(self.road, group, [one.id for one in asked])
+                missing = [one.kept for one in asked if one.id not in have]
+                yield "unseen", group, len(missing), missing[: self.limit]
 
     async def _projections(self) -> AsyncIterator[Found]:
         for projection in self.road.projections.values():

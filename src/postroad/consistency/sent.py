@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
+from postroad.consistency.window import slices
 from postroad.stores.rows import event_id
 from postroad.stores.tables import OutboxTable
 
@@ -38,19 +39,24 @@ def foreign(outbox: OutboxTable) -> bool:
 
 async def sent(road: "Postroad", outbox: OutboxTable, low: datetime, high: datetime) -> AsyncIterator[list[Sent]]:
     """Page by page in the order of sending: all of a foreign outbox; of our own, those that belong to no minute."""
+    for stretch in slices(low, high):
+        async for page in _stretch(road, outbox, **stretch):
+            yield page
+
+
+async def _stretch(road: "Postroad", outbox: OutboxTable, low: Any, high: datetime) -> AsyncIterator[list[Sent]]:
     store = road.store
     values: dict[str, Any] = {"every": int(foreign(outbox)), "high": high, "limit": PAGE}
     after: Any = store.adapt(UUID(int=0)) if outbox.ids == "native" else ""
-    begin: Any = low
     while True:
-        rows = (await store.read("sent_page", outbox, low=begin, after=after, **values)).rows
+        rows = (await store.read("sent_page", outbox, low=low, after=after, **values)).rows
         if rows:
             yield [_sent(road, outbox, row) for row in rows]
         if len(rows) < PAGE:
             return
-        begin, after = rows[-1].published_at, rows[-1].event_id
-        if not isinstance(begin, str):
-            begin = store.time_out(begin)
+        low, after = rows[-1].published_at, rows[-1].event_id
+        if not isinstance(low, str):
+            low = store.time_out(low)
 
 
 def _sent(road: "Postroad", outbox: OutboxTable, row: Any) -> Sent:

@@ -27,12 +27,20 @@ class Window:
     now: datetime
 
     def slices(self) -> Iterator[dict[str, Any]]:
-        """Short stretches: no statement holds back the clearing of old rows for long."""
-        low = max(self.since, self.kept_since)
-        while low < self.until:
-            high = min(low + _SLICE, self.until)
-            yield {"low": low, "high": high}
-            low = high
+        return slices(self.kept_from, self.until)
+
+    @property
+    def kept_from(self) -> datetime:
+        """From when on the outbox still has what was sent."""
+        return max(self.since, self.kept_since)
+
+
+def slices(low: datetime, high: datetime) -> Iterator[dict[str, Any]]:
+    """Short stretches: no statement holds back the clearing of old rows for long."""
+    while low < high:
+        end = min(low + _SLICE, high)
+        yield {"low": low, "high": end}
+        low = end
 
 
 async def window(road: "Postroad", since: float | timedelta, grace: float) -> Window:
