@@ -25,6 +25,10 @@ def refs(**fields: Any) -> dict[str, Any]:
     return {"$ref": "#/$defs/M", "$defs": {"M": schema(n={"$ref": "#/$defs/N"}), "N": schema(**fields)}}
 
 
+def patterned(patterns: dict[str, Any]) -> dict[str, Any]:
+    return schema(a={"type": "object", "patternProperties": patterns})
+
+
 def recursive(**fields: Any) -> dict[str, Any]:
     return {"$ref": "#/$defs/N", "$defs": {"N": schema(next={"$ref": "#/$defs/N"}, **fields)}}
 
@@ -36,6 +40,21 @@ def recursive(**fields: Any) -> dict[str, Any]:
         (schema(a=TEXT), schema(a=TEXT), []),
         (schema(a=TEXT), schema(a=TEXT, b=NUMBER), []),
         (schema(a=TEXT), schema(a=TEXT | {"description": "told", "title": "A", "default": "x"}), []),
+        (schema(a=TEXT | {"default": "x"}), schema(a=TEXT | {"default": "x"}), []),
+        (schema(a=TEXT | {"default": "x"}), schema(a=TEXT | {"default": "y"}), ["M a field-default-changed"]),
+        (schema(a=TEXT | {"default": "x"}), schema(a=TEXT), ["M a field-default-changed"]),
+        (schema(a=TEXT | {"default": "x"}), schema(["a"], a=TEXT), ["M a field-became-required"]),
+        (schema(["a"], a=TEXT | {"default": "x"}), schema(["a"], a=TEXT | {"default": "y"}), []),
+        (schema(a=TEXT | {"default": "x"}), schema(a=NUMBER | {"default": 1}), ["M a field-type-changed"]),
+        (
+            refs(a=TEXT) | {"$defs": {"M": schema(n={"$ref": "#/$defs/N", "default": {}}), "N": schema()}},
+            refs(a=TEXT) | {"$defs": {"M": schema(n={"$ref": "#/$defs/N", "default": None}), "N": schema()}},
+            ["M n field-default-changed"],
+        ),
+        (patterned({"^x-": TEXT}), patterned({"^x-": TEXT | {"description": "told"}, "^y-": NUMBER}), []),
+        (patterned({"^x-": TEXT}), patterned({}), ["M a[^x-] field-removed"]),
+        (patterned({"^x-": TEXT}), schema(a={"type": "object"}), ["M a[^x-] field-removed"]),
+        (patterned({"^x-": TEXT}), patterned({"^x-": NUMBER}), ["M a[^x-] field-type-changed"]),
         (schema(a={"enum": ["x"]}), schema(a={"enum": ["x", "y"]}), []),
         (schema(["a"], a=TEXT), schema(["a"], a=TEXT), []),
         (schema(a=TEXT), schema(), ["M a field-removed"]),

@@ -11,7 +11,7 @@ _UNTYPED: Final = frozenset(
     {
         "$comment", "$defs", "$id", "$ref", "$schema", "additionalProperties", "allOf", "anyOf", "default",
         "definitions", "deprecated", "description", "discriminator", "enum", "examples", "items", "oneOf",
-        "prefixItems", "properties", "readOnly", "required", "title", "writeOnly",
+        "patternProperties", "prefixItems", "properties", "readOnly", "required", "title", "writeOnly",
     }
 )  # fmt: skip
 """What is compared in its own way, or says nothing about the values."""
@@ -48,6 +48,7 @@ class _Comparison:
         yield from self._enum(message, path, old, new)
         yield from self._branches(message, path, old, new)
         yield from self._properties(message, path, old, new)
+        yield from self._patterns(message, path, old, new)
         yield from self._elements(message, path, old, new)
 
     def _enum(self, message: str, path: str, old: Schema, new: Schema) -> Iterator[Break]:
@@ -77,10 +78,32 @@ class _Comparison:
                 yield Break(self._file, message, place, "field-became-required")
             elif name in needed_before - needed:
                 yield Break(self._file, message, place, "field-became-optional")
-            yield from self._values(message, place, _schema(before[name]), _schema(after[name]))
+            one, other = _schema(before[name]), _schema(after[name])
+            breaks = list(self._values(message, place, one, other))
+            yield from breaks
+            # Of a field that is required, and of one whose values are others now, the default is nobody's concern.
+            if name not in needed and not any(found.field == place for found in breaks):
+                yield from self._default(message, place, one, other)
         for name in sorted(needed - before.keys()):
             if name not in needed_before:
                 yield Break(self._file, message, f"{path}.{name}".removeprefix("."), "required-field-added")
+
+    def _default(self, message: str, path: str, old: Schema, new: Schema) -> Iterator[Break]:
+        """What a message without the field means to whoever reads it. That it means anything at all may be new."""
+        before, after = ([repr(one["default"])] if "default" in one else [] for one in (old, new))
+        if before and before != after:
+            change = f"{before[0]} → {after[0] if after else 'none'}"
+            yield Break(self._file, message, path, "field-default-changed", change)
+
+    def _patterns(self, message: str, path: str, old: Schema, new: Schema) -> Iterator[Break]:
+        """Fields, too, only that many share one description."""
+        before, after = old.get("patternProperties", {}), new.get("patternProperties", {})
+        for pattern in before:
+            place = f"{path}[{pattern}]"
+            if pattern in after:
+                yield from self._values(message, place, _schema(before[pattern]), _schema(after[pattern]))
+            else:
+                yield Break(self._file, message, place, "field-removed")
 
     def _elements(self, message: str, path: str, old: Schema, new: Schema) -> Iterator[Break]:
         before, after = old.get("additionalProperties", True), new.get("additionalProperties", True)
