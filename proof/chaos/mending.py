@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from typing import Final
-from uuid import UUID
 
 import msgspec
 from sqlalchemy import text
@@ -75,9 +74,7 @@ async def missing(road: Postroad) -> Sequence[Finding]:
 async def mend(road: Postroad) -> None:
     """`verify` would name what the groups have no record of, but not of the last minute, and much of a campaign is."""
     unseen = [
-        Loss(finding.where, "", "", 0, 0, [UUID(id) for id in finding.ids])
-        for finding in await missing(road)
-        if finding.kind == "unseen"
+        Loss(finding.where, "", "", 0, 0, finding.ids) for finding in await missing(road) if finding.kind == "unseen"
     ]
     await repair(road, grace=0, apply=True, actor="chaos")
     await resend(road, unseen, actor="chaos")

@@ -4,7 +4,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -75,7 +74,7 @@ class Mender:
     async def _send_again(self, road: Any) -> bool:
         """What groups have not seen; whether there was anything."""
         unseen = [
-            Loss(group, "", "", 0, 0, [UUID(id) for id in ids])
+            Loss(group, "", "", 0, 0, ids)
             async for kind, group, _, ids in Look(road, await window(road, _HOUR, 0.0), FIRST)._groups()
             if kind == "unseen" and ids
         ]
