@@ -196,8 +196,10 @@ def _crash_points(scene: Scene, seeds: range) -> int:
                 _name(console, scene, outcome, so_far)
                 return 1
     missing = coverage.missing()
+    for site in coverage.waits():
+        console.print(f"killed while it waits: {site}", markup=False)
     for kill in missing:
-        console.print(f"never killed {kill.phase} {kill.where}", markup=False)
+        console.print(f"never killed {kill}", markup=False)
     left_out = excluded()
     for place, reason in left_out:
         console.print(f"left out: {place} ({reason})", markup=False)

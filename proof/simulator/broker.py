@@ -139,8 +139,13 @@ class Line:
         return outcomes
 
     async def subscribe(self, subscription: str, flow: Flow) -> "Intake":
-        await self._reach()
-        return Intake(self, await self.post.do(lambda: self._subscribe(subscription, flow)))
+        world = self.post.world
+        with world.reaching(self.process, "subscribe", ""):
+            await self._reach()
+            receiver = await self.post.do(lambda: self._subscribe(subscription, flow))
+        with world.reaching(self.process, "subscribe", "", done=True):
+            pass
+        return Intake(self, receiver)
 
     async def _subscribe(self, subscription: str, flow: Flow) -> EmbeddedReceiver:
         """On the server's side, which also notices when the one who asked is no more."""
@@ -183,8 +188,9 @@ class Intake:
 
     async def receive(self) -> Sequence[Delivery]:
         line, world = self._line, self._line.post.world
-        await line._reach()
-        arrived = await line.post.do(lambda: self._receiver.receive())
+        with world.reaching(line.process, "receive", ""):
+            await line._reach()
+            arrived = await line.post.do(lambda: self._receiver.receive())
         fault = world.fates.draw(RECEIVE)
         with world.reaching(line.process, f"receive {len(arrived)}", fault, done=True):
             await line.process.step_outside(3.0 if fault == "late" else world.fates.latency())
@@ -197,8 +203,12 @@ class Intake:
         return deliveries
 
     async def aclose(self) -> None:
-        await self._line.process.step_outside()
-        await self._line.post.do(self._receiver.aclose)
+        line, world = self._line, self._line.post.world
+        with world.reaching(line.process, "close the receiver", ""):
+            await line.process.step_outside()
+            await line.post.do(self._receiver.aclose)
+        with world.reaching(line.process, "close the receiver", "", done=True):
+            pass
 
 
 class Parcel:

@@ -1,14 +1,15 @@
-"""Where processes have been killed: every await and every statement of relay and consumer, before and after.
+"""Where processes have been killed: every await, COMMIT and statement of relay and consumer, before and after.
 
-*Before* means that nothing beneath the await had happened outside yet; *after*, that it had, but the process never
-came to know. An await that leads nowhere outside (a lock, a pause) is killed while it waits, which is both.
+*Before* means that the step outside which the process was about to take had not happened yet; *after*, that it had,
+but the process never came to know. Of an await beneath which a transaction ends, the COMMIT is a point by itself. An
+await that leads nowhere outside by itself (a lock, a pause, other tasks) is killed while it waits, which is both.
 """
 
 import ast
 import asyncio
 import gc
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from types import FrameType
@@ -22,8 +23,9 @@ SOURCE = Path(postroad.__file__).parent
 STAGES = ("relay", "subscriber", "inbox")
 ELSEWHERE = {
     "relay/adoption.py": "sorts in the rows of adopted tables; this world has none",
-    "inbox/keeper.py": "a thread of its own, which is not part of this world",
+    "inbox/keeper.py: LeaseKeeper": "a thread of its own, which is not part of this world",
 }
+"""Files, or classes in them."""
 UNREACHABLE = {
     ("relay/relay.py", "self._adoption.run_once"): "adopted tables; this world has none",
     ("relay/relay.py", "        await self._set_out()"): "a round by itself, for tests; here the relay runs",
@@ -66,12 +68,24 @@ class Kill(NamedTuple):
     where: Site | str
     """A statement by its name."""
     phase: str
+    at_commit: bool = False
+    """Of the transaction that ends there."""
+
+    def __str__(self) -> str:
+        return f"{self.phase} {'the COMMIT of ' * self.at_commit}{self.where}"
 
 
 @cache
 def sites() -> frozenset[Site]:
     """Every place in the code at which a process can stand while it waits."""
     return frozenset(site for site, line in _everywhere().items() if not _excuses(site, line))
+
+
+@cache
+def commits() -> frozenset[Site]:
+    """Those whose own line is a transaction, with its COMMIT at the end of it."""
+    transactions = {site for name, tree in _code() for site in _sites_in(tree, name, _lines_of_commits)}
+    return sites() & transactions
 
 
 @cache
@@ -89,12 +103,12 @@ def _named() -> frozenset[str]:
 def stale() -> list[object]:
     """What is left out, but is not there."""
     used = {excuse for site, line in _everywhere().items() for excuse in _excuses(site, line)}
-    files = {name for name, _ in _code()}
-    return [*(UNREACHABLE.keys() - used), *(ELSEWHERE.keys() - files), *(NEVER_RUN.keys() - _named())]
+    places = {place for name, tree in _code() for part in tree.body for place in _places(name, part)}
+    return [*(UNREACHABLE.keys() - used), *(ELSEWHERE.keys() - places), *(NEVER_RUN.keys() - _named())]
 
 
 @cache
-def _code() -> list[tuple[str, ast.AST]]:
+def _code() -> list[tuple[str, ast.Module]]:
     files = [file for stage in STAGES for file in sorted((SOURCE / stage).glob("*.py"))]
     return [(file.relative_to(SOURCE).as_posix(), ast.parse(file.read_text(encoding="utf-8"))) for file in files]
 
@@ -103,22 +117,28 @@ def _everywhere() -> dict[Site, str]:
     """With what their lines say."""
     found: dict[Site, str] = {}
     for name, tree in _code():
-        if name not in ELSEWHERE:
-            lines = (SOURCE / name).read_text(encoding="utf-8").splitlines()
-            found |= {site: lines[site.line - 1] for site in _sites_in(tree, name)}
+        lines = (SOURCE / name).read_text(encoding="utf-8").splitlines()
+        found |= {site: lines[site.line - 1] for site in _sites_in(tree, name, _lines_of)}
     return found
+
+
+def _places(file: str, part: ast.stmt) -> set[str]:
+    """By what it may be left out."""
+    return {file, f"{file}: {part.name}"} if isinstance(part, ast.ClassDef) else {file}
 
 
 def _excuses(site: Site, line: str) -> list[tuple[str, str]]:
     return [(file, words) for file, words in UNREACHABLE if site.file == file and words in line]
 
 
-def _sites_in(tree: ast.AST, file: str) -> Iterator[Site]:
-    for function in ast.walk(tree):
-        if isinstance(function, ast.AsyncFunctionDef):
-            for node in ast.walk(function):
-                for line in _lines_of(node):
-                    yield Site(file, line, function.name)
+def _sites_in(tree: ast.Module, file: str, lines_of: Callable[[ast.AST], list[int]]) -> Iterator[Site]:
+    for part in tree.body:
+        if not ELSEWHERE.keys() & _places(file, part):
+            for function in ast.walk(part):
+                if isinstance(function, ast.AsyncFunctionDef):
+                    for node in ast.walk(function):
+                        for line in lines_of(node):
+                            yield Site(file, line, function.name)
 
 
 def _lines_of(node: ast.AST) -> list[int]:
@@ -129,6 +149,18 @@ def _lines_of(node: ast.AST) -> list[int]:
     return [node.iter.lineno] if isinstance(node, ast.AsyncFor) else []
 
 
+def _lines_of_commits(node: ast.AST) -> list[int]:
+    if isinstance(node, ast.Await):
+        return [node.lineno] if _called(node.value) == "change" else []
+    begun = [item.context_expr for item in node.items] if isinstance(node, ast.AsyncWith) else []
+    return [call.lineno for call in begun if _called(call) in ("transaction", "handling")]
+
+
+def _called(call: ast.expr) -> str:
+    """The last part of the name of what is called."""
+    return ast.unparse(call.func).rpartition(".")[2] if isinstance(call, ast.Call) else ""
+
+
 _FEW = 16
 _IN_BETWEEN = frozenset({("subscriber/handling.py", "_again"), ("subscriber/handling.py", "_failed")})
 
@@ -137,15 +169,21 @@ class Coverage:
     def __init__(self) -> None:
         self.killed: set[Kill] = set()
         self.seen: set[Kill] = set()
-        """Where somebody stood, killed or not."""
+        """Where somebody stood with a step outside before him or behind him, killed or not."""
+        self._began: set[Site] = set()
+        """Where somebody stood who began a transaction: it ends there, too."""
+        self._waited: set[Site] = set()
+        """Where somebody was killed who took no step outside, at least not himself."""
 
     def wants(self, process: Process, what: str, done: bool) -> bool:
         """Whether a kill right here would be a new one: for the task at work, or for another that waits."""
-        stands: set[Site | str] = {*_running(), _kind(what)}
-        here = {Kill(where, _phase(done)) for where in stands}
+        stands = _running()
+        here = _kills(stands, what, done)
         self.seen |= here
+        if what == "BEGIN IMMEDIATE":
+            self._began |= stands - _only_begin()
         return not here <= self.killed or any(
-            Kill(where, "before") not in self.killed
+            where not in self._waited and Kill(where, "before") not in self.killed
             for task in process.under_way()
             if task is not asyncio.current_task()
             for where in _waiting(task.get_coro())
@@ -164,29 +202,53 @@ class Coverage:
     def witness(self, process: Process, doing: dict[asyncio.Task[Any] | None, tuple[str, bool]]) -> None:
         """The moment of a kill: where its tasks stand."""
         for task in process.under_way():
-            what, done = doing.get(task, ("", False))
-            stands: set[Site | str] = {*(_running() if task is asyncio.current_task() else _waiting(task.get_coro()))}
-            kills = {Kill(where, _phase(done)) for where in (stands | {_kind(what)} if what else stands)}
-            if task not in doing:
-                kills |= {Kill(where, "after") for where, _ in kills}
-            self.killed |= kills
-            self.seen |= kills
+            stands = _running() if task is asyncio.current_task() else _waiting(task.get_coro())
+            if task in doing:
+                kills = _kills(stands, *doing[task])
+                self.killed |= kills
+                self.seen |= kills
+            else:
+                self._waited |= stands
 
     @property
     def tried(self) -> int:
-        return len(self.killed)
+        return len(self._wanted() - self._missing())
+
+    def waits(self) -> list[Site]:
+        """Where nobody was ever seen to take a step outside: to be killed there while it waits is all there is."""
+        return sorted(self._waited - {kill.where for kill in self.seen})
 
     def missing(self) -> list[Kill]:
         return sorted(self._missing(), key=str)
 
     def _missing(self) -> frozenset[Kill]:
-        return (_wanted() | {kill for kill in self.seen if isinstance(kill.where, str)}) - self.killed
+        return self._wanted() - self.killed - _both(self.waits())
+
+    def _wanted(self) -> frozenset[Kill]:
+        """What the code says, and what was found beneath it: steps that are no statements of ours, and transactions."""
+        steps = {kill for kill in self.seen if isinstance(kill.where, str)}
+        return _from_the_code() | steps | _both(self._began, at_commit=True)
 
 
 @cache
-def _wanted() -> frozenset[Kill]:
-    places: set[Site | str] = {*sites(), *statements()}
-    return frozenset(Kill(where, phase) for where in places for phase in ("before", "after"))
+def _only_begin() -> frozenset[Site]:
+    return frozenset(site for site, line in _everywhere().items() if "run_sync(_begin)" in line)
+
+
+@cache
+def _from_the_code() -> frozenset[Kill]:
+    return _both({*sites(), *statements()}) | _both(commits(), at_commit=True)
+
+
+def _both(places: Iterable[Site | str], *, at_commit: bool = False) -> frozenset[Kill]:
+    return frozenset(Kill(where, phase, at_commit) for where in places for phase in ("before", "after"))
+
+
+def _kills(stands: set[Site], what: str, done: bool) -> set[Kill]:
+    """What it is to be killed there, at this step."""
+    phase = _phase(done)
+    found = {Kill(_kind(what), phase)} | {Kill(where, phase) for where in stands}
+    return found | {Kill(where, phase, at_commit=True) for where in stands} if what == "COMMIT" else found
 
 
 def excluded() -> list[tuple[str, str]]:

@@ -144,9 +144,11 @@ class Server(ABC):
         """Wakes whoever asks after each commit, until the server is gone."""
         process = current.get()
         assert process is not None
-        self.watchers.add((process, wake))
+        with self.world.reaching(process, "watch", ""):
+            self.watchers.add((process, wake))
         try:
-            await self._gone.wait()
+            with self.world.reaching(process, "watch", "", done=True):
+                await self._gone.wait()
         finally:
             self.watchers.discard((process, wake))
 

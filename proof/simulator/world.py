@@ -472,14 +472,20 @@ _NOBODY_LOOKS = contextlib.nullcontext()
 class _Step:
     """`with world.reaching(…)`: so that whoever is killed can be found where it stood."""
 
-    __slots__ = ("_done", "_task", "_what", "_world")
+    __slots__ = ("_before", "_done", "_task", "_what", "_world")
 
     def __init__(self, world: World, what: str, done: bool) -> None:
         self._world, self._what, self._done = world, what, done
         self._task = asyncio.current_task()
 
     def __enter__(self) -> None:
-        self._world.doing[self._task] = (self._what, self._done)
+        doing = self._world.doing
+        # A handler is such a step, with others in it.
+        self._before = doing.get(self._task)
+        doing[self._task] = (self._what, self._done)
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self._world.doing.pop(self._task, None)
+        if self._before is None:
+            self._world.doing.pop(self._task, None)
+        else:
+            self._world.doing[self._task] = self._before

@@ -98,14 +98,47 @@ def test_the_same_seed_is_the_same_story_byte_for_byte(seed: int) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_processes_are_killed_before_and_after_every_await_and_every_statement() -> None:
+def test_processes_are_killed_before_and_after_every_await_commit_and_statement() -> None:
     done = run("--crash-points", "--seeds", 80)
     assert done.returncode == 0, done.stdout
     told = re.search(r"^(\d+) of (\d+) crash points tried, 0 promises broken$", done.stdout, re.MULTILINE)
     assert told is not None, done.stdout
     assert f"\n{len(coverage.excluded())} places left out, see above" in done.stdout
     tried, wanted = map(int, told.groups())
-    assert tried == wanted >= 2 * (len(coverage.sites()) + len(coverage.statements())) >= 400
+    assert tried == wanted >= 2 * (len(coverage.sites()) + len(coverage.commits()) + len(coverage.statements())) >= 480
+    waits = set(re.findall(r"^killed while it waits: \S+ in (\w+)$", done.stdout, re.MULTILINE))
+    assert {"wait_after", "_landed", "_beat"} <= waits
+    # These lead outside: to have waited there for something else is not enough.
+    assert not waits & {"mark", "keep", "release", "_first_attempt", "_subscribe", "prepare", "read_due", "attempt"}
+
+
+def test_each_commit_is_wanted_by_itself() -> None:
+    missing = {(kill.where.file, kill.where.function) for kill in coverage.Coverage().missing() if kill.at_commit}
+    assert len(coverage.commits()) == 16
+    assert missing == {
+        *(("relay/carrier.py", name) for name in ("mark", "park")),
+        *(("relay/leases.py", name) for name in ("keep", "release", "_renew_all")),
+        *(("relay/pruner.py", name) for name in ("run_once", "_remove")),
+        *(("inbox/inbox.py", name) for name in ("try_acquire", "mark_failed", "attempt")),
+        *(("inbox/records.py", name) for name in ("prune", "declare", "_change")),
+        ("inbox/keeper.py", "renew"),
+        ("subscriber/handling.py", "_first_attempt"),
+    }
+
+
+def test_a_kill_at_the_beginning_of_a_transaction_is_none_at_its_commit(quiet: None) -> None:
+    found = coverage.Coverage()
+    with simulator() as one:
+        assert one.run(0, coverage=found).violations == []
+    # The transaction itself, and an await beneath which one begins and ends.
+    for file, function in (("relay/leases.py", "keep"), ("subscriber/intake.py", "prepare")):
+        site = min(site for site in coverage.sites() if (site.file, site.function) == (file, function))
+        at_commit = {coverage.Kill(site, phase, at_commit=True) for phase in ("before", "after")}
+        assert at_commit <= found.killed
+        found.killed -= at_commit
+        assert {coverage.Kill(site, "before"), coverage.Kill(site, "after")} <= found.killed
+        assert at_commit <= set(found.missing())
+        assert f"before the COMMIT of {site}" in map(str, found.missing())
 
 
 def test_statements_are_wanted_though_nobody_was_seen_to_run_them() -> None:
