@@ -55,7 +55,7 @@ bench: setup ## throughput and latency
 	@POSTROAD_DURABLE=1 scripts/services up postgresql $(if $(filter-out --%,$(ARGS)),$(filter rabbitmq kafka pubsub,$(ARGS)),rabbitmq kafka pubsub) || true
 	@$(python) -m bench $(ARGS); measured=$$?; scripts/services down; exit $$measured
 
-model: setup ## every state of the protocol within small bounds, and planted mistakes
+model: setup ## every state of the protocol within small bounds, and planted mistakes; ARGS="--story all" tells them
 	@$(python) -m proof.model $(ARGS)
 
 simulate: setup ## the real code on virtual time, thousands of seeds; ARGS="--seed 7 --trace" tells one

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from proof.model import MUTANTS, SCENARIOS, Explored, Mutant, World, explore, st
 ENOUGH = 300_000
 """States that all scenarios together must have."""
 _NAMES = [mutant.name for mutant in MUTANTS]
+_TRY_NEXT = 'Try next: make model ARGS="--story all" tells how each mutant does harm, step by step; or the name of one.'
 
 
 @click.command()
@@ -31,19 +33,24 @@ def main(told: str | None, more: int, file: Path | None) -> None:
             _tell(console, mutant)
         return
     explored = []
+    begun, spent_before = time.monotonic(), time.process_time()
     for scenario in SCENARIOS:
         with console.status(f"exploring: {scenario.name}"):
             explored.append(explore(World(replace(scenario, faults=scenario.faults + more))))
     with console.status("hunting the mutants"):
         hunted = [(mutant, mutant.hunt()) for mutant in MUTANTS]
+    seconds, spent = time.monotonic() - begun, time.process_time() - spent_before
     console.print(_scenarios(explored))
     console.print(_mutants(hunted))
+    console.print(f"All of it in {seconds:.1f} seconds, {spent:.1f} of them the processor's.")
+    console.print(_TRY_NEXT, markup=False, soft_wrap=True)
     for result in explored:
         if result.violation:
             _print_story(console, result)
     if file:
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(_figures(explored, hunted), indent=1) + "\n", encoding="utf-8")
+        took = {"seconds": round(seconds, 1), "seconds of the processor": round(spent, 1)}
+        file.write_text(json.dumps(_figures(explored, hunted) | took, indent=1) + "\n", encoding="utf-8")
     if problems := _problems(explored, hunted):
         console.print("\n".join(f"[red]{escape(problem)}[/red]" for problem in problems))
         sys.exit(1)

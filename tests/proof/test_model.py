@@ -3,7 +3,7 @@
 import dataclasses
 import json
 from pathlib import Path
-from typing import cast
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -17,25 +17,37 @@ MUTANT = {mutant.name: mutant for mutant in MUTANTS}
 
 
 @pytest.fixture(scope="module")
-def figures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, object]]]:
+def told_and_written(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any]]:
     """What the command finds: the only test run that goes through all the states."""
     file: Path = tmp_path_factory.mktemp("model") / "model.json"
     ran = CliRunner().invoke(main, ["--json", str(file)])
     assert ran.exit_code == 0, ran.output
-    found: dict[str, list[dict[str, object]]] = json.loads(file.read_text(encoding="utf-8"))
-    return found
+    return ran.output, json.loads(file.read_text(encoding="utf-8"))
 
 
-def test_no_state_within_the_bounds_breaks_a_promise(figures: dict[str, list[dict[str, object]]]) -> None:
+@pytest.fixture(scope="module")
+def figures(told_and_written: tuple[str, dict[str, Any]]) -> dict[str, Any]:
+    return told_and_written[1]
+
+
+def test_the_command_tells_how_long_it_took_and_where_the_stories_are(
+    told_and_written: tuple[str, dict[str, Any]],
+) -> None:
+    told, written = told_and_written
+    assert f"All of it in {written['seconds']} seconds, {written['seconds of the processor']} of them" in told
+    assert 'make model ARGS="--story all"' in told
+
+
+def test_no_state_within_the_bounds_breaks_a_promise(figures: dict[str, Any]) -> None:
     scenarios = figures["scenarios"]
     assert [scenario["name"] for scenario in scenarios] == list(BY_NAME)
     assert {scenario["name"]: scenario["violation"] for scenario in scenarios} == dict.fromkeys(BY_NAME)
     assert sum(int(str(scenario["states"])) for scenario in scenarios) >= ENOUGH >= 300_000
 
 
-def test_everything_that_can_happen_does_happen_somewhere(figures: dict[str, list[dict[str, object]]]) -> None:
+def test_everything_that_can_happen_does_happen_somewhere(figures: dict[str, Any]) -> None:
     """Else a promise might hold only because nothing ever tries it."""
-    happened = {kind for scenario in figures["scenarios"] for kind in cast(list[str], scenario["kinds"])}
+    happened = {kind for scenario in figures["scenarios"] for kind in scenario["kinds"]}
     assert happened == set(SENTENCES) - {"run without lease"}
 
 
