@@ -24,7 +24,7 @@ from rich.table import Table
 from proof.simulator.coverage import Coverage, excluded
 from proof.simulator.runs import simulator
 from proof.simulator.shrink import shrink
-from proof.simulator.world import BROKERS, LEAST_FAULTS, Outcome
+from proof.simulator.world import BROKERS, LEAST_FAULTS, LONG_RUN, Outcome
 
 _LONGEST_CHUNK_SEEDS = 250
 """For which one database is made: making it, and preparing every statement anew, costs as much as several of them."""
@@ -148,23 +148,30 @@ def _run_many(scene: Scene, seeds: range, jobs: int, figures: Path | None) -> in
     progress = track(outcomes, "simulating", len(seeds), console=console, disable=not console.is_terminal)
     faults: Counter[str] = Counter()
     failed: list[Outcome] = []
-    events = sent = 0
+    keys: list[int] = []
+    in_a_row = sent = 0
     fewest = sys.maxsize
     virtual = 0.0
     for outcome in progress:
         faults += outcome.faults
         fewest = min(fewest, outcome.faults.total())
-        events, sent, virtual = events + outcome.events, sent + outcome.sent, virtual + outcome.seconds
+        keys += outcome.keys
+        in_a_row += max(outcome.keys, default=0) >= LONG_RUN
+        sent, virtual = sent + outcome.sent, virtual + outcome.seconds
         if outcome.violations:
             failed.append(outcome)
     result = {
         "seeds": len(seeds),
         "faults": faults.total(),
         "fewest faults of a seed": fewest,
-        "events": events,
+        "events": sum(keys),
+        "events per key": round(sum(keys) / max(1, len(keys)), 2),
+        "longest run of a key": max(keys, default=0),
+        f"seeds with a run of {LONG_RUN} or more": in_a_row,
         "sent": sent,
         "virtual seconds": round(virtual),
         "seconds": round(time.monotonic() - begun, 1),
+        "seconds of the processor": round(_processor_seconds(), 1),
         "failed seeds": [outcome.seed for outcome in failed],
     }
     if figures:
@@ -179,6 +186,12 @@ def _run_many(scene: Scene, seeds: range, jobs: int, figures: Path | None) -> in
     for outcome in failed[_TOLD:]:
         _name(console, scene, outcome)
     return 1 if failed or fewest < LEAST_FAULTS else 0
+
+
+def _processor_seconds() -> float:
+    """Of this process and those that it started. The clock also shows who else was at work."""
+    spent = os.times()
+    return spent.user + spent.system + spent.children_user + spent.children_system
 
 
 def _crash_points(scene: Scene, seeds: range) -> int:

@@ -1,7 +1,7 @@
 """What is simulated: bookings with an event each, and three groups that keep books of what they saw."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from random import Random
 from typing import TYPE_CHECKING
@@ -30,9 +30,12 @@ TABLES = (
 _BOOK = text("INSERT INTO booking VALUES (:id, :name, :account)")
 _NOTE = text("INSERT INTO effect (consumer_group, event_id, account, version) VALUES (:group, :id, :account, :v)")
 ACCOUNTS = ("ada", "bob", "cy")
-TRANSACTIONS, FEW_TRANSACTIONS, MANY_TRANSACTIONS = 3, 2, 6
+FEW_ACCOUNTS = ("ada", "ada", "ada", "bob")
+"""Most events are of one key, and some beside it."""
+TRANSACTIONS, FEW_TRANSACTIONS, MANY_TRANSACTIONS, IN_A_ROW = 3, 2, 6, 14
 TRANSACTIONS_ON_PUBSUB = 12
 """So that each key has several events on their way when a stream breaks."""
+_PAUSE, _SHORT_PAUSE = 0.4, 0.1
 
 
 @event("sim.booking.made", topic="sim.booking.events", aggregate="account", key="account")
@@ -60,6 +63,10 @@ class Writer:
         few = FEW_TRANSACTIONS if world.tills else TRANSACTIONS
         few = TRANSACTIONS_ON_PUBSUB if world.broker == "pubsub" else few
         self._transactions = few if world.coverage is None else MANY_TRANSACTIONS
+        self._accounts: Sequence[str] = ACCOUNTS
+        self._pause = _PAUSE
+        if world.in_a_row:
+            self._transactions, self._accounts, self._pause = IN_A_ROW, FEW_ACCOUNTS, _SHORT_PAUSE
         self._done = 0
         """Transactions that are over, one way or the other; the next life goes on from here."""
 
@@ -81,12 +88,12 @@ class Writer:
                 await process.clock.sleep(self._random.random() * 0.3)
                 continue
             self._done += 1
-            await process.clock.sleep(self._random.random() * 0.4)
+            await process.clock.sleep(self._random.random() * self._pause)
 
     async def _transact(self, outbox: Outbox, number: int) -> None:
         # The same number must mean the same transaction in every life of the writer.
         plan = Random(f"{self._world.seed}/{number}")
-        accounts = [plan.choice(ACCOUNTS) for _ in range(plan.randint(1, 2))]
+        accounts = [plan.choice(self._accounts) for _ in range(plan.randint(1, 2))]
         session = self._world.writer_store.session()
         async with session:
             await session.begin()
@@ -94,7 +101,7 @@ class Writer:
                 await self._book(session, outbox, account, f"{number}.{n}", unwelcome=plan.random() < 0.1)
             if plan.random() < 0.2:
                 async with session.begin_nested() as savepoint:
-                    await self._book(session, outbox, plan.choice(ACCOUNTS), f"{number}.never")
+                    await self._book(session, outbox, plan.choice(self._accounts), f"{number}.never")
                     await session.flush()
                     await savepoint.rollback()
             if plan.random() < 0.15:

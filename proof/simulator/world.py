@@ -43,12 +43,14 @@ from proof.simulator.workload import Writer, handlers
 if TYPE_CHECKING:
     from proof.simulator.pubsub import PubSubPost
 
-LEAST_FAULTS = 50
+LEAST_FAULTS, LONG_RUN = 50, 12
 BROKERS = ("embedded", "rabbitmq", "pubsub")
 LEASE = 2.0
 ACK_DEADLINE = 2.4
 _BUSY = 16
 """Every so many seeds there is more going on."""
+_IN_A_ROW = 13
+"""In one of so many seeds, a long run of events, most of them on one key."""
 _BROKERS = 3
 """Of so many seeds, one runs on RabbitMQ, the others on the embedded broker."""
 _COMMANDS, _REBUILDS = 8, 3
@@ -85,7 +87,8 @@ class Outcome:
     seed: int
     violations: list[str] = field(default_factory=list)
     faults: Counter[str] = field(default_factory=Counter)
-    events: int = 0
+    keys: list[int] = field(default_factory=list)
+    """How many events each of them has."""
     sent: int = 0
     seconds: float = 0.0
     """Virtual."""
@@ -108,6 +111,7 @@ class World:
         self.random = Random(seed)
         self.busy = coverage is not None or seed % _BUSY == 0
         """Whether strangers come by, rows are spoilt, and people look at things."""
+        self.in_a_row = coverage is None and seed % _IN_A_ROW == _IN_A_ROW // 2
         self.broker = broker or ("rabbitmq" if coverage is None and seed % _BROKERS == _BROKERS - 1 else "embedded")
         likelier = DIRECTED[seed % len(DIRECTED)] if coverage is not None else None
         self.fates = Fates(Random(seed + 1), only=only, likelier=likelier)
@@ -229,7 +233,7 @@ class World:
             self.post.process.kill()
             await self.post.process.buried()
             self.post.clear()
-        outcome.events = self._database.ask("SELECT count(*) FROM booking")[0][0]
+        outcome.keys = [count for (count,) in self._database.ask("SELECT count(*) FROM booking GROUP BY account")]
         outcome.sent = len(self.post.taken)
         refused = self.tills.refused if self.tills else ()
         outcome.violations += self.fallen

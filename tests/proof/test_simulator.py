@@ -65,6 +65,9 @@ def test_no_seed_breaks_a_promise(tmp_path: Path) -> None:
     assert figures["fewest faults of a seed"] >= 50
     assert set(figures["by kind"]) == KINDS
     assert len(KINDS) == 27
+    assert figures["longest run of a key"] >= 12
+    assert figures["seeds with a run of 12 or more"] >= SEEDS / 20
+    assert figures["seconds of the processor"] > 0
 
 
 @pytest.mark.timeout(600)
@@ -160,7 +163,7 @@ from proof.simulator.__main__ import Scene, run_chunk
 from proof.simulator.runs import simulator
 
 def told(outcome):
-    print(json.dumps([outcome.seed, outcome.faults, outcome.events, outcome.sent, outcome.seconds, outcome.drawn]))
+    print(json.dumps([outcome.seed, outcome.faults, outcome.keys, outcome.sent, outcome.seconds, outcome.drawn]))
 """
 TOGETHER = "for outcome in run_chunk(Scene(), range(26)): told(outcome)"
 ALONE = "with simulator() as one: told(one.run({seed}, tracing=True))"
@@ -210,6 +213,14 @@ async def give_up_on_verdicts(self: Handling, give: Any) -> None:
         pass
 
 
+send_as_it_is = Carrier._send
+
+
+async def turn_a_long_run_round(self: Carrier, runs: Sequence[Any]) -> list[Sequence[Outcome]]:
+    """What goes wrong only where there is much of a key."""
+    return await send_as_it_is(self, [run[::-1] if len(run) > 5 else run for run in runs])
+
+
 def take_every_answer_for_a_yes(self: Confirms, frame: Any) -> None:
     """Also that RabbitMQ did not take a message, or returned it."""
     for number in self._meant(frame.method.delivery_tag, frame.method.multiple):
@@ -225,6 +236,7 @@ def bury_at_the_first_failure(error: Exception, failed: int, backoff: object) ->
     ("owner", "name", "bug", "expected"),
     [
         (Carrier, "_send", believe_every_send, "lost"),
+        (Carrier, "_send", turn_a_long_run_round, "out of order"),
         (Inbox, "claim", forget_what_was_handled, "doubled"),
         (Handling, "_settle", give_up_on_verdicts, "lost"),
         (Breaker, "allows", lambda self, topic: False, "lost"),
@@ -234,6 +246,7 @@ def bury_at_the_first_failure(error: Exception, failed: int, backoff: object) ->
     ],
     ids=[
         "marks without confirmation",
+        "long runs the wrong way round",
         "no inbox",
         "verdicts given once",
         "nothing is ever sent",
