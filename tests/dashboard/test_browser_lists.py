@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from google.protobuf.wrappers_pb2 import StringValue
 from playwright.sync_api import Page, expect
 
 from postroad import BusinessError, operations
@@ -206,7 +207,7 @@ def test_a_protobuf_event_without_an_envelope_is_edited_and_sent_again(fair: Fai
 
     async def update() -> Any:
         async with fair.road.session() as session, session.begin():
-            return fair.road.add(session, v1.VideoUpdated(video_id="v-1", title="Tide")).id
+            return fair.road.add(session, v1.VideoUpdated(video_id="v-1", title=StringValue(value="Tide"))).id
 
     page.goto(f"{serve()}/outbox/{fair.run(update())}")
     page.get_by_role("link", name="Edit and resend").click()
