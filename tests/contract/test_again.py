@@ -132,14 +132,14 @@ async def test_a_copy_that_is_no_such_event_is_refused(port: Port) -> None:
     (id,) = await port.ship("a")
     for payload in ("{", '{"crate_id": 1}', '{"crate_id": "a", "klos": 2}', "[]", "@secret.txt"):
         with pytest.raises(WriteRefused, match="Nothing was stored"):
-            await operations.resend_event(port.road, id, payload, actor="ada")
+            await operations.resend_event(port.road, id, payload, actor="ada", reason="wrong")
     assert len(await operations.outbox_page(port.road.store, port.road.outboxes)) == 1
     assert await port.acts() == []
 
 
 async def test_what_is_not_there_cannot_be_copied(port: Port) -> None:
     with pytest.raises(OperationRefused, match="There is no event"):
-        await operations.resend_event(port.road, uuid4(), "{}", actor="ada")
+        await operations.resend_event(port.road, uuid4(), "{}", actor="ada", reason="wrong")
 
 
 async def test_a_delayed_event_is_delivered_now_and_handled_once(port: Port) -> None:
@@ -221,9 +221,9 @@ async def test_an_aggregates_history_is_told_page_by_page(port: Port) -> None:
 
 async def test_a_chain_tells_causes_before_their_effects(port: Port) -> None:
     (id,) = await port.ship("a", correlation_id="c-1")
-    first = await operations.resend_event(port.road, id, '{"crate_id": "a"}', actor="ada")
-    second = await operations.resend_event(port.road, first, '{"crate_id": "a"}', actor="ada")
-    third = await operations.resend_event(port.road, id, '{"crate_id": "z"}', actor="ada")
+    first = await operations.resend_event(port.road, id, '{"crate_id": "a"}', actor="ada", reason="wrong")
+    second = await operations.resend_event(port.road, first, '{"crate_id": "a"}', actor="ada", reason="wrong")
+    third = await operations.resend_event(port.road, id, '{"crate_id": "z"}', actor="ada", reason="wrong")
     await port.ship("x", correlation_id="c-2")
     found = await operations.trace(port.road.store, port.road.outboxes, "c-1")
     assert [(twig.step.id, twig.x // INDENT) for twig in tree(found.steps).twigs] == [
