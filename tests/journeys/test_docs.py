@@ -127,3 +127,15 @@ def test_links_between_pages_lead_somewhere() -> None:
     for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} → {target}"
+
+
+def test_every_hazard_has_a_test_that_exists() -> None:
+    rows = re.findall(r"^\| ([A-G]\d+) \|(.*)$", (ROOT / "docs/hazards.md").read_text(encoding="utf-8"), re.MULTILINE)
+    last = {"A": 7, "B": 19, "C": 27, "D": 32, "E": 40, "F": 47, "G": 49}
+    letters = [next(letter for letter in last if number <= last[letter]) for number in range(1, 50)]
+    assert [id for id, _ in rows] == [f"{letter}{number}" for number, letter in enumerate(letters, 1)]
+    for id, row in rows:
+        named = re.findall(r"`([\w/]+\.py)::(test_\w+)`", row)
+        assert named, id
+        for path, name in named:
+            assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8"), f"{id}: {path}::{name}"
