@@ -1,5 +1,6 @@
 """The service under fire: a payment and its event in one transaction, an effect per consumer group; and purses."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Final
@@ -10,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from postroad import Message, Postroad, RelayOptions, SubscriberOptions, event
 from postroad.brokers.base import Flow
+from postroad.errors import BrokerUnavailable
 from postroad.events import event_type_of
 from postroad.retry import Backoff
 from proof.chaos.purses import SUBSCRIPTION as PURSES
@@ -66,6 +68,7 @@ class Credited(msgspec.Struct, frozen=True):
 
 
 SUBSCRIPTIONS: Final = (*(f"{event_type_of(Credited).topic}.{group}" for group in GROUPS), PURSES)
+_KNOCKS: Final = 30
 _PATIENCE: Final = Backoff(attempts=40, base=0.5, ceiling=1.0)
 """Of the read model: where a broken stream costs the order, a change may come long before what it builds upon."""
 
@@ -108,7 +111,15 @@ async def found(road: Postroad) -> None:
         await connection.execute(text(_EFFECT.format(id=_IDENTITIES[road.store.dialect])))
         for table in PURSE_TABLES:
             await connection.execute(table)
-    await road.runner().prepare()
+    for knocks in range(_KNOCKS, 0, -1):
+        try:
+            await road.runner().prepare()
+            break
+        except BrokerUnavailable:
+            # On a busy machine a server that has just been started does not answer everybody at once.
+            if knocks == 1:
+                raise
+            await asyncio.sleep(1.0)
 
 
 async def pay(road: Postroad, session: AsyncSession, transfer: str, payments: dict[str, str]) -> None:
