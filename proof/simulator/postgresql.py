@@ -283,8 +283,8 @@ class SimulatedPostgreSQL(driver.PostgreSQL):
         with named(statement):
             return await super().execute(connection, statement, outbox, **values)
 
-    async def _begin_with(self, driver: Any, sql: str, values: Mapping[str, str]) -> int:
-        return (await execute(driver, sql, values)).rowcount  # step by step, because each may go wrong
+    async def _begin_with(self, driver: Any, sql: str, values: Mapping[str, str]) -> Result:
+        return await execute(driver, sql, values)  # step by step, because each may go wrong
 
     async def change(self, statement: str, /, outbox: OutboxTable | None = None, **values: Any) -> Result:
         with named(statement):

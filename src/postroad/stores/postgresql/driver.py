@@ -85,8 +85,7 @@ class PostgreSQL(Store):
     async def execute(
         self, connection: AsyncConnection, statement: str, /, outbox: OutboxTable | None = None, **values: Any
     ) -> Result:
-        from postroad.stores.postgresql.beginning import begin_with  # needs the driver
-        from postroad.stores.postgresql.direct import execute
+        from postroad.stores.postgresql.direct import execute  # needs the driver
 
         if not connection.in_transaction():
             await connection.begin()  # or a commit would not know that there is something to commit
@@ -94,7 +93,7 @@ class PostgreSQL(Store):
         driver: Any = connection.sync_connection.connection.driver_connection
         try:
             if statement in _FIRST and driver.pgconn.transaction_status == _IDLE:
-                return await begin_with(driver, self.sql(statement), values)
+                return await self._begin_with(driver, self.sql(statement), values)
             return await execute(driver, self.sql(statement, outbox), self._adapted(values))
         except BaseException as error:
             # As SQLAlchemy does it: what was cancelled is in no known state, and if the server went away, those that
@@ -112,6 +111,11 @@ class PostgreSQL(Store):
         assert connection.sync_connection is not None  # there is one while it is open
         driver: Any = connection.sync_connection.connection.driver_connection
         return bool(driver.pgconn.transaction_status == _IN_ERROR)
+
+    async def _begin_with(self, driver: Any, sql: str, values: Mapping[str, str]) -> Result:
+        from postroad.stores.postgresql.beginning import begin_with  # needs the driver
+
+        return await begin_with(driver, sql, values)
 
     async def change(self, statement: str, /, outbox: OutboxTable | None = None, **values: Any) -> Result:
         pool = self.looks if statement == "read_due" else self._autocommit
