@@ -12,11 +12,11 @@ from postroad.brokers.rabbitmq.consumer import Consumer
 from postroad.brokers.rabbitmq.line import Line
 from postroad.errors import BrokerUnavailable
 
-LONGEST = 1.0
+OF_A_LINE, OF_A_CONSUMER = 0.25, 0.5
 MINUTE = 60.0
 
 
-async def test_a_line_tries_again_every_second_however_long_the_server_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_line_tries_again_soon_however_long_the_server_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     line, tries, now = Line(Address(), "publish"), [0.0], 0.0
 
     async def refused() -> None:
@@ -30,11 +30,11 @@ async def test_a_line_tries_again_every_second_however_long_the_server_is_away(m
             await line.channel()
         now += 0.125
     pauses = [later - earlier for earlier, later in pairwise(tries)]
-    assert max(pauses) == LONGEST
-    assert len(tries) < 2 * MINUTE
+    assert max(pauses) == OF_A_LINE
+    assert len(tries) < 5 * MINUTE
 
 
-async def test_a_consumer_tries_again_every_second_however_long_the_server_is_away(
+async def test_a_consumer_tries_again_soon_however_long_the_server_is_away(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pauses: list[float] = []
@@ -59,4 +59,4 @@ async def test_a_consumer_tries_again_every_second_however_long_the_server_is_aw
     keeping = asyncio.create_task(consumer._keep())
     await enough.wait()
     keeping.cancel()
-    assert max(pauses) == LONGEST
+    assert max(pauses) == OF_A_CONSUMER
