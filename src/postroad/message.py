@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import cached_property
+from operator import attrgetter
 from typing import Final, TypeVar
 from zlib import crc32
 
@@ -89,8 +90,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             wire["also_as"] = self.also_as
         if self.deliver_at:
             wire["deliver_at"] = rfc3339(self.deliver_at)
-        for name in OPTIONAL_ATTRIBUTES:
-            if (value := getattr(self, name)) is not None:
+        for name, value in zip(OPTIONAL_ATTRIBUTES, _optional_values(self), strict=True):
+            if value is not None:
                 wire[name] = value
         for name, value in self.headers.items():
             wire[name if name in TRACE_CONTEXT else _HEADER_PREFIX + name] = value
@@ -133,6 +134,9 @@ OPTIONAL_ATTRIBUTES: Final = (
 )
 
 
+_optional_values = attrgetter(*OPTIONAL_ATTRIBUTES)
+
+
 def ordering_key(aggregate_type: str, aggregate_id: str) -> str:
     return f"{aggregate_type}/{aggregate_id}"
 
@@ -173,10 +177,9 @@ def rfc3339(moment: datetime) -> str:
     """Raises ValueError for a naive datetime, which `astimezone` would take for the machine's local time."""
     if moment.tzinfo is None:
         raise ValueError(f"{moment.isoformat()} has no time zone")
-    text = moment.isoformat()
-    if not text.endswith("+00:00"):
-        text = moment.astimezone(UTC).isoformat()
-    return text.removesuffix("+00:00") + "Z"
+    if moment.tzinfo is not UTC:
+        moment = moment.astimezone(UTC)
+    return moment.isoformat()[:-6] + "Z"  # without "+00:00"
 
 
 def parse_rfc3339(text: str) -> datetime:

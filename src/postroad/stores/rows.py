@@ -10,6 +10,7 @@ from postroad.message import OPTIONAL_ATTRIBUTES, Message, id_from_key, parse_id
 from postroad.stores.base import Store
 from postroad.stores.tables import OutboxTable
 
+_OPTIONAL = frozenset(OPTIONAL_ATTRIBUTES)
 _decode_attributes = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -37,7 +38,7 @@ def message_of(row: Any, payload: Any, store: Store, outbox: OutboxTable) -> Mes
         also_as=extras.get("also_as"),
         deliver_at=store.time_out(row.deliver_at),
         # Names that newer code may have written are passed over.
-        **{name: extras[name] for name in OPTIONAL_ATTRIBUTES if name in extras},
+        **{name: value for name, value in extras.items() if name in _OPTIONAL},
     )
 
 
