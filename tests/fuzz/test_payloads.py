@@ -90,7 +90,8 @@ def options(strange: Strange) -> tuple[dict[str, Any], bool | None]:
             # Only its hash is stored, so its NUL does no harm. Made unique, because a repeat would be no event.
             refused = not given or not storable(given.replace("\0", ""))
             return {name: given + strange.name() if given else given}, refused
-        refused = not fits(given, 1_024) or (name == "tenant" and len(given) > 255)
+        never_empty = name in ("correlation_id", "user_id") and not given
+        refused = never_empty or not fits(given, 1_024) or (name == "tenant" and len(given) > 255)
         return {name: given}, refused
     name = chance.choice(("tenant", "headers", "delay", "version", "idempotency_key"))
     wrong = chance.choice((0, 5, 1.5, b"x", ["x"], {"x"}, object(), float("nan"), timedelta.max, 10**30, "x", True, ""))
