@@ -29,10 +29,14 @@ SELECT COUNT(*)
 
 
 async def measure(scale: Scale, server: str) -> list[Figure]:
+    return [await rebuild_beside_live(scale, server, "embedded:", "rebuild / live")]
+
+
+async def rebuild_beside_live(scale: Scale, server: str, broker_url: str, name: str) -> Figure:
     events, keys = scale.of(200, 20_000, 200_000), scale.of(20, 2_000, 20_000)
     share = events // scale.rounds
     numbers = count(0, share)
-    async with fresh_road(server, readmodel.TABLE) as road:
+    async with fresh_road(server, readmodel.TABLE, broker_url=broker_url) as road:
         projection = readmodel.declare(road)
         await road.broker.apply(Topology((TOPIC,), (Subscription(f"{TOPIC}.{readmodel.GROUP}", TOPIC),)))
 
@@ -48,7 +52,7 @@ async def measure(scale: Scale, server: str) -> list[Figure]:
             await live()
         rates = await side_by_side(scale.rounds, rebuilt, live)
     note = f"from an outbox of {events:,} events and more, while events are written and the table is read"
-    return [Figure("rebuild / live", *rates, "events/s", Target(5), note)]
+    return Figure(name, *rates, "events/s", Target(5), note)
 
 
 async def _rebuilt_under_load(road: Postroad, projection: Projection) -> float:
