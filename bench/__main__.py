@@ -1,7 +1,6 @@
 """Runs the figures, shows the table, and leaves build/bench.json behind."""
 
 import asyncio
-import gc
 import importlib
 import json
 import os
@@ -47,12 +46,8 @@ def main(names: tuple[str, ...], quick: bool, full: bool) -> None:
     machine = _machine(server)
     figures: list[Figure] = []
     for name in names or NAMES:
-        figure = importlib.import_module(f"bench.{name}")
-        # As `postroad run` does: for the garbage collector what is loaded is nothing, in our rounds and in bare ones.
-        gc.collect()
-        gc.freeze()
         with console.status(f"measuring: {name}"):
-            figures += asyncio.run(figure.measure(scale, server))
+            figures += asyncio.run(importlib.import_module(f"bench.{name}").measure(scale, server))
     console.print(_table(figures))
     console.print(machine if scale is not Scale.QUICK else f"{machine}; too little was measured to judge by")
     _record(ROOT / "build" / "bench.json", scale, machine, figures)

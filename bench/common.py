@@ -1,5 +1,6 @@
 """What the figures share: fresh databases, rounds side by side, and the form of a result."""
 
+import gc
 import os
 import statistics
 import subprocess
@@ -87,8 +88,15 @@ Measure = Callable[[], Awaitable[float]]
 
 async def side_by_side(rounds: int, ours: Measure, bare: Measure) -> tuple[list[float], list[float]]:
     """Ours, bare, ours, bare …: whatever slows the machine for a while slows both."""
-    pairs = [(await ours(), await bare()) for _ in range(rounds)]
+    pairs = [(await _undisturbed(ours), await _undisturbed(bare)) for _ in range(rounds)]
     return [ours for ours, _ in pairs], [bare for _, bare in pairs]
+
+
+async def _undisturbed(measure: Measure) -> float:
+    """As in `postroad run`: what is loaded by now is nothing for the garbage collector, whoever has loaded it."""
+    gc.collect()
+    gc.freeze()
+    return await measure()
 
 
 @event("bench.order.placed", topic="bench.order.events", aggregate="order", key="order_id")
