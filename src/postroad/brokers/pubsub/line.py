@@ -147,7 +147,7 @@ def _to_the_cloud(target: str) -> Any:
         ) from None
 
 
-def _route(request: Any, about: str) -> tuple[tuple[str, str], ...]:
+def _route(request: Any, about: str) -> grpc.aio.Metadata:
     """By this header the request finds its way inside Google's network."""
     subject = request
     for part in about.split("."):
@@ -156,8 +156,8 @@ def _route(request: Any, about: str) -> tuple[tuple[str, str], ...]:
 
 
 @lru_cache
-def _way(about: str, subject: str) -> tuple[tuple[str, str], ...]:
-    return (("x-goog-request-params", f"{about}={quote(subject, safe='')}"),)
+def _way(about: str, subject: str) -> grpc.aio.Metadata:
+    return grpc.aio.Metadata(("x-goog-request-params", f"{about}={quote(subject, safe='')}"))
 
 
 def _causes(error: grpc.aio.AioRpcError) -> Mapping[str, str]:
