@@ -27,6 +27,14 @@ async def test_a_new_relay_gets_its_share_and_gives_it_back_when_it_leaves(offic
     assert len(first.leases.epochs) == SHARDS
 
 
+async def test_a_relay_that_left_asks_for_shards_at_once_when_it_runs_again(office: Office) -> None:
+    relay = office.relay()
+    await relay.leases.keep()
+    assert not relay.leases.due()
+    await relay.leases.release()
+    assert relay.leases.due()
+
+
 async def test_a_relay_that_lost_some_takes_no_more_than_its_share_again(office: Office) -> None:
     first, second = office.relay(), office.relay()
     await first.leases.keep()

@@ -82,6 +82,7 @@ class ShardLeases:
     async def release(self) -> None:
         """Hand everything back, so that others need not wait for the lease to run out."""
         self._epochs = {}
+        self.doubt()  # or one who runs again would wait for the next renewal of what is no longer held
         async with self._store.transaction() as connection:
             await self._run(connection, "lease_release", token=self.token, shards=list(range(SHARDS)))
             await self._store.execute(connection, "worker_gone", id=self.token)
