@@ -235,6 +235,23 @@ async def test_what_the_old_publisher_sent_is_not_sent_again(fresh: Store, seed:
 
 
 @pytest.mark.parametrize("seed", ["framework"])
+async def test_a_column_of_a_type_of_its_own_is_read_as_its_text(fresh: Store, seed: str) -> None:
+    await create(fresh, "CREATE TYPE kind AS ENUM ('order.placed', 'order.paid')")
+    await create(fresh, FRAMEWORK.replace("event_type       text", "event_type       kind"))
+    plan = await plan_adoption(fresh, "app_outbox")
+    await apply_adoption(fresh, plan)
+    async with fresh.transaction() as connection:
+        await connection.exec_driver_sql(
+            "INSERT INTO app_outbox (id, aggregate_type, aggregate_id, event_type, version, payload)"
+            f" VALUES ('{uuid4()}', 'order', '1', 'order.paid', 1, '{{}}')"
+        )
+    office = office_for(fresh, plan)
+    await office.carry()
+    assert [message.type for message in office.broker.sent] == ["order.paid"]
+    office.outbox.close()
+
+
+@pytest.mark.parametrize("seed", ["framework"])
 async def test_foreign_rows_of_one_key_keep_their_order_when_two_relays_look(fresh: Store, seed: str) -> None:
     await create(fresh, FRAMEWORK)
     plan = await plan_adoption(fresh, "app_outbox")

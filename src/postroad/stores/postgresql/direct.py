@@ -23,10 +23,11 @@ _CONNECTIONS: Final = 10
 _restyled = cache(restyle)
 
 
-async def execute(connection: Connection, sql: str, values: Mapping[str, Any]) -> Result:
-    """Errors become SQLAlchemy's, but never show the values."""
+async def execute(connection: Connection, sql: str, values: Mapping[str, Any], *, binary: bool = False) -> Result:
+    """Errors become SQLAlchemy's, but never show the values. In `binary` a payload is half as long on its way, but a
+    column of a type that the driver does not know is no text."""
     try:
-        cursor = connection.cursor(row_factory=namedtuple_row)
+        cursor = connection.cursor(binary=binary, row_factory=namedtuple_row)
         await cursor.execute(_restyled(sql, "pyformat"), values)
         return Result(await cursor.fetchall() if cursor.description else (), cursor.rowcount)
     except psycopg.Error as error:
@@ -41,13 +42,13 @@ class Autocommit:
         self._room = asyncio.Semaphore(_CONNECTIONS)
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def run(self, sql: str, values: Mapping[str, Any]) -> Result:
+    async def run(self, sql: str, values: Mapping[str, Any], *, binary: bool = False) -> Result:
         self._begin_anew_in_a_new_loop()
         async with self._room:
             idle = self._idle
             connection = idle.pop() if idle else await self._connect()
             try:
-                return await execute(connection, sql, values)
+                return await execute(connection, sql, values, binary=binary)
             except BaseException as error:
                 if not isinstance(error, Exception):
                     await connection.close()  # cancelled: nobody knows in what state it is

@@ -119,8 +119,9 @@ class PostgreSQL(Store):
 
     async def change(self, statement: str, /, outbox: OutboxTable | None = None, **values: Any) -> Result:
         pool = self.looks if statement == "read_due" else self._autocommit
+        binary = statement == "read_due" and outbox is not None and not outbox.adopted
         with self.translating():
-            return await pool.run(self.sql(statement, outbox), self._adapted(values))
+            return await pool.run(self.sql(statement, outbox), self._adapted(values), binary=binary)
 
     read = change
 
