@@ -177,9 +177,8 @@ def rfc3339(moment: datetime) -> str:
     """Raises ValueError for a naive datetime, which `astimezone` would take for the machine's local time."""
     if moment.tzinfo is None:
         raise ValueError(f"{moment.isoformat()} has no time zone")
-    if moment.tzinfo is not UTC:
-        moment = moment.astimezone(UTC)
-    return moment.isoformat()[:-6] + "Z"  # without "+00:00"
+    # Twenty times as quick as isoformat, and each event that a relay carries has one.
+    return msgspec.to_builtins(moment.astimezone(UTC))  # type: ignore[no-any-return]
 
 
 def parse_rfc3339(text: str) -> datetime:
