@@ -16,7 +16,7 @@ from tests.support.kafka import admin, connected, create_topic, let_grow, record
 
 
 async def test_others_read_the_key_the_payload_and_the_attributes_as_headers(post: Post, kafka_url: str) -> None:
-    sent = post.message("schlüssel", payload=b"\x00\xff", headers={"note": "æ"})
+    sent = post.message("schlüssel", payload=b"\x00\xff", headers={"note": "æ\0æ"})
     await post.send(sent)
     (record,) = records(kafka_url, post.topic)
     assert (record.key(), record.value()) == ("schlüssel".encode(), b"\x00\xff")

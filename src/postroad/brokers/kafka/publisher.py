@@ -16,7 +16,10 @@ from postroad.brokers.kafka.client import FAREWELL, settings
 from postroad.brokers.kafka.record import Letter
 from postroad.errors import BrokerError, BrokerUnavailable
 
-_LOOK: Final = 0.1
+_SHORTEST_LOOK, _LONGEST_LOOK = 0.001, 0.02
+"""Seconds between two looks for reports, while some are awaited; the longer, the longer none has come."""
+_SELDOM: Final = 1.0
+_CONFIRMED: Final = Confirmed()
 _LAST_REPORTS: Final = 5.0
 _IN_VAIN: Final = 3
 """Batches in a row of which nothing arrived, after which a producer is replaced."""
@@ -56,7 +59,8 @@ class Addressed:
 
 
 class Sender:
-    """A producer, and the thread that hears its reports."""
+    """A producer. Its reports are heard by whoever waits for them: a thread of their own would have to wait for Python's
+    lock before each single one, five milliseconds while another thread is busy."""
 
     def __init__(self, address: Address, **more: object) -> None:
         self._producer = Producer(
@@ -80,38 +84,45 @@ class Sender:
         )
         self.usable = True
         """Not after an error from which this producer cannot recover."""
-        self._closing = False
-        self._thread = threading.Thread(target=self._serve, name="postroad-kafka-send", daemon=True)
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="postroad-kafka-send", daemon=True)
         self._thread.start()
 
     def produce(self, letter: Letter, report: Callable[[KafkaError | None], None]) -> None:
         """Raises KafkaException, BufferError or ValueError if it does not even begin."""
 
         def tell(error: KafkaError | None, _: object) -> None:
-            self._judge(error)
+            if error is not None:
+                self._judge(error)
             report(error)
 
         try:
             self._producer.produce(
-                letter.topic, value=letter.value, key=letter.key, headers=list(letter.headers), on_delivery=tell
+                letter.topic, value=letter.value, key=letter.key, headers=letter.headers, on_delivery=tell
             )
         except KafkaException as error:
             self._judge(error.args[0])
             raise
 
-    def _judge(self, error: KafkaError | None) -> None:
-        if error is not None and (error.fatal() or error.code() == KafkaError._FATAL):
+    def listen(self) -> None:
+        """To the reports that have come."""
+        if not self._closing.is_set():
+            self._producer.poll(0)
+
+    def _judge(self, error: KafkaError) -> None:
+        if error.fatal() or error.code() == KafkaError._FATAL:
             self.usable = False
 
     def stop(self) -> None:
-        self._closing = True
+        self._closing.set()
 
     def join(self) -> None:
         self._thread.join(_LAST_REPORTS + FAREWELL)
 
-    def _serve(self) -> None:
-        while not self._closing:
-            self._producer.poll(_LOOK)
+    def _keep(self) -> None:
+        """What librdkafka has to say while nobody waits for anything must not pile up."""
+        while not self._closing.wait(_SELDOM):
+            self._producer.poll(0)
         # Whoever waits for one of these hears that it did not arrive, as far as we know.
         self._producer.purge()
         self._producer.flush(_LAST_REPORTS)
@@ -182,7 +193,7 @@ class _Dispatch:
         self.suspects: list[int] = []
         self._undecided = len(batch)
         self._followers: dict[tuple[str, str], deque[int]] = {}
-        self._over = self._late = self._ringing = False
+        self._over = self._late = False
         self._told: deque[tuple[int, KafkaError | None]] = deque()
         self._loop = asyncio.get_running_loop()
         self._finished: asyncio.Future[None] = self._loop.create_future()
@@ -192,6 +203,7 @@ class _Dispatch:
         winding_up = self._loop.call_later(patience / 2, self._wind_up)
         try:
             self._begin()
+            self._look()
             # A little more than librdkafka allows itself: its own reports say more.
             async with asyncio.timeout(patience * 1.5 + 1.0):
                 await self._finished
@@ -232,22 +244,19 @@ class _Dispatch:
             self._decide(position, Refused(f"Kafka's client does not take it: {error}"))
 
     def _report(self, position: int, error: KafkaError | None) -> None:
-        """In the producer's thread."""
+        """In the thread of whoever listens to the producer."""
         self._told.append((position, error))
-        if not self._ringing:
-            self._ringing = True
-            try:
-                self._loop.call_soon_threadsafe(self._listen)
-            except RuntimeError:
-                pass  # the loop that was sending has ended
 
-    def _listen(self) -> None:
-        self._ringing = False
+    def _look(self, pause: float = _SHORTEST_LOOK) -> None:
+        self._sender.listen()
+        pause = _SHORTEST_LOOK if self._told else min(pause * 2, _LONGEST_LOOK)
         while self._told and not self._over:
             position, error = self._told.popleft()
             if error is not None and error.code() in _OF_THE_BATCH:
                 self.suspects.append(position)
             self._decide(position, _outcome(error))
+        if self._undecided and not self._over:
+            self._loop.call_later(pause, self._look, pause)
 
     def _decide(self, position: int, outcome: Outcome) -> None:
         self.outcomes[position] = outcome
@@ -274,5 +283,5 @@ class _Dispatch:
 
 def _outcome(error: KafkaError | None) -> Outcome:
     if error is None:
-        return Confirmed()
+        return _CONFIRMED
     return Refused(error.str()) if error.code() in _REFUSALS else Unavailable(error.str())

@@ -28,15 +28,17 @@ class Letter:
 
 
 def write(message: Message) -> Letter | Refused:
+    attributes = message.attributes()
     try:
-        attributes = message.attributes()
+        # As bytes: the client cuts a text off where it has a NUL.
         headers = [(name, value.encode()) for name, value in attributes.items()]
-        size = len(message.payload) + sum(len(name.encode()) + len(value) for name, value in headers)
-        if size > MAX_MESSAGE_BYTES:
-            return Refused(f"the message is {size:,} bytes, Kafka takes {MAX_MESSAGE_BYTES:,}")
-        return Letter(message.topic, message.wire_key.encode() or None, message.payload, headers)
+        size = len(message.payload) + len("".join(attributes).encode()) + sum([len(value) for _, value in headers])
+        key = message.wire_key.encode() or None
     except UnicodeEncodeError:
         return Refused("the key or an attribute is no valid text")
+    if size > MAX_MESSAGE_BYTES:
+        return Refused(f"the message is {size:,} bytes, Kafka takes {MAX_MESSAGE_BYTES:,}")
+    return Letter(message.topic, key, message.payload, headers)
 
 
 def headers_of(record: Record) -> dict[str, str]:
