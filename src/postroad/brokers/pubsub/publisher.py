@@ -16,8 +16,9 @@ from postroad.message import Message
 _MOST_IN_A_REQUEST: Final = 1_000
 _ROOM_PER_MESSAGE: Final = 1_024
 """Bytes for lengths and tags of a message's fields, and for the key."""
-_AT_ONCE: Final = 128
-"""Requests of a batch that are on their way."""
+_AT_ONCE: Final = 64
+"""Requests of a batch that are on their way. A relay has up to three batches on theirs, and each request costs more the
+more there are."""
 _CONFIRMED: Final = Confirmed()
 _BEHIND: Final = Unavailable("held back by a predecessor of its key that was not taken")
 _NOT_YET: Final = Unavailable("not sent yet: the earlier ones of its key have taken long enough")
