@@ -18,7 +18,7 @@ from tests.support.kafka import awake, remove_topics
 
 async def measure(scale: Scale, server: str) -> list[Figure]:
     url = awake(service("kafka"))
-    events, keys = scale.of(200, 20_000), scale.of(50, 10_000)
+    events, keys = scale.of(200, 60_000), scale.of(50, 10_000)
     prepared = [letter for letter in map(write, messages(events)) if isinstance(letter, Letter)]
     remove_topics(url, TOPIC)
     async with fresh_road(server, broker_url=url) as road:
