@@ -201,3 +201,31 @@ async def test_metrics_cost_no_more_because_a_table_or_a_backlog_has_grown(
     # With two tables, a database may look up the fact of each row that is counted, in an index of three levels.
     assert await cost_of_a_scrape(office) < 2.2 * short + (3 * MOST + 20 if layout else 20)
     await office.run("DELETE FROM {delivery}")
+
+
+async def failures(office: Office, kind: str, first: int, last: int, next_retry_at: str, processed_at: str) -> None:
+    dialect = office.store.dialect
+    numbers, new_id = NUMBERS[dialect].format(first=first, last=last), NEW_ID[dialect].format(key=kind)
+    await office.run(
+        "INSERT INTO postroad_inbox (consumer_group, event_id, event_type, status, retry_count, next_retry_at, "
+        f"processed_at) SELECT 'weighers', {new_id}, 'x.y', 2, 3, {next_retry_at}, {processed_at} FROM {numbers}"
+    )
+
+
+@pytest.mark.spec("P16")
+async def test_what_was_refused_hides_no_failure_and_costs_nothing(office: Office) -> None:
+    """It is never removed, so one day there is more of it than anybody counts."""
+
+    async def scraped() -> int:
+        return await cost(office, "inbox_failed_count", group="weighers", most=MOST)
+
+    await failures(office, "f", 1, 3, "NULL", "NULL")
+    await failures(office, "a", 1, 150, "'2026-01-01 00:00:00'", "NULL")
+    await failures(office, "b", 1, 150, "NULL", "'2026-01-01 00:00:00'")
+    short = await scraped()
+    await failures(office, "a", 151, 8_000, "'2026-01-01 00:00:00'", "NULL")
+    await failures(office, "b", 151, 8_000, "NULL", "'2026-01-01 00:00:00'")
+    assert await scraped() < 2.2 * short + 20
+    rows = (await office.store.read("inbox_failed_count", group="weighers", most=MOST)).rows
+    assert {row.state: row.records for row in rows} == {"failed": 3, "waiting": MOST}
+    await office.run("DELETE FROM postroad_inbox")

@@ -197,7 +197,7 @@ async def _read_inbox(road: "Postroad", gauges: Meter, group: str) -> None:
     found = {row.state: row for row in rows}
     for state in ("waiting", "failed"):
         gauges.set("consume_failed_count", int(found[state].records) if state in found else 0, group, state)
-    highest = max((int(row.highest_retry_count) for state, row in found.items() if state != "refused"), default=0)
+    highest = max((int(row.highest_retry_count) for row in rows), default=0)
     gauges.set("consume_max_retry_count", highest, group)
 
 
