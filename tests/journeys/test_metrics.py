@@ -9,7 +9,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from postroad import Backoff, Postroad, RelayOptions, SubscriberOptions
-from postroad.brokers.base import Refused
+from postroad.brokers.base import Depth, Refused
 from postroad.errors import BusinessError, PoisonError, UnsupportedByBroker
 from postroad.presence import Presence
 from postroad.stores import open_store
@@ -217,6 +217,23 @@ async def test_a_delayed_event_is_no_backlog_before_its_time(small: Scales) -> N
     road.runners.add(road.runner(groups=()))
     told = await fresh(small.telemetry)
     assert told("outbox_pending_count") == told("pending_outbox") == told("outbox_oldest_unsent_age") == 0
+
+
+@pytest.mark.parametrize(("depth", "age"), [(Depth(3, 2, None), None), (Depth(2, 2, None), 0), (Depth(0, 0, None), 0)])
+async def test_an_age_that_nobody_knows_has_no_value(
+    small: Scales, monkeypatch: pytest.MonkeyPatch, depth: Depth, age: float | None
+) -> None:
+    """A quorum queue without management tells how many wait, and not since when. 0 would look like none."""
+
+    async def estimate(_: str) -> Depth:
+        return depth
+
+    async with small.road.running(relay=False):
+        monkeypatch.setattr(small.road.broker, "estimate", estimate)
+        told = await fresh(small.telemetry)
+        monkeypatch.undo()
+    assert told("subscription_num_undelivered_messages", subscription=SUBSCRIPTION) == depth.messages
+    assert told("subscription_oldest_unacked_message_age", subscription=SUBSCRIPTION) == age
 
 
 async def test_a_handler_that_takes_long_is_seen(fresh_postgresql_url: str, tmp_path: Path) -> None:

@@ -226,7 +226,8 @@ async def _read_subscription(road: "Postroad", gauges: Meter, subscription: str)
     depth = await depth_as_told(road.broker, subscription)
     if depth is not None:  # else it is up, and counts nothing
         gauges.set("subscription_num_undelivered_messages", depth.messages, subscription)
-        gauges.set("subscription_oldest_unacked_message_age", _age(road, depth.oldest), subscription)
+        if depth.oldest or depth.messages <= depth.delayed:  # else something waits, and nobody tells since when
+            gauges.set("subscription_oldest_unacked_message_age", _age(road, depth.oldest), subscription)
     if isinstance(road.broker, Watched):
         for kind, rate in (await road.broker.rates(subscription)).items():
             gauges.set("subscription_message_rate", rate, subscription, kind)
