@@ -31,7 +31,7 @@ async def backlog(office: Office, key: str, first: int, last: int, state: str = 
     dialect = office.store.dialect
     numbers, new_id = NUMBERS[dialect].format(first=first, last=last), NEW_ID[dialect].format(key=key)
     delivery = "{ordering_key}, {shard}, {state}"
-    values = f"'parcel/{key}', 0, '{state}'"
+    values = f"'{'delayed/' if key == 'delayed' else 'parcel/'}{key}', 0, '{state}'"
     in_row = not office.table.append_only
     await office.run(
         "INSERT INTO {outbox} ({event_id}, {topic}, {event_type}, {aggregate_type}, {aggregate_id},"
@@ -178,7 +178,7 @@ async def test_a_held_snapshot_costs_a_look_two_buffers_at_most_for_each_event_t
 
 async def cost_of_a_scrape(office: Office) -> int:
     """Of all that metrics ask of the outbox."""
-    counting = await cost(office, "outbox_unsent_count", now=office.store.clock.now(), most=MOST)
+    counting = await cost(office, "outbox_due_count", now=office.store.clock.now(), most=MOST)
     counting += await cost(office, "outbox_held_count", most=MOST)
     if not office.table.append_only:
         counting += await cost(office, "outbox_oldest", now=office.store.clock.now(), most=MOST)
@@ -193,10 +193,12 @@ async def test_metrics_cost_no_more_because_a_table_or_a_backlog_has_grown(
     if layout:
         office = Office(office.store, layout)
     await backlog(office, "waiting", 1, 150)
+    await backlog(office, "delayed", 1, 150)
     await backlog(office, "sent", 1, 150, "SENT")
     await backlog(office, "parked", 1, 3, "FAILED")
     short = await cost_of_a_scrape(office)
     await backlog(office, "waiting", 151, 8_000)
+    await backlog(office, "delayed", 151, 8_000)
     await backlog(office, "sent", 151, 8_000, "SENT")
     # With two tables, a database may look up the fact of each row that is counted, in an index of three levels.
     assert await cost_of_a_scrape(office) < 2.2 * short + (3 * MOST + 20 if layout else 20)

@@ -209,6 +209,23 @@ async def test_a_process_that_only_reads_misses_no_relay(scales: Scales) -> None
         assert (await fresh(scales.telemetry))("relays_alive") == 0
 
 
+async def test_many_delayed_events_hide_no_backlog(scales: Scales, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the broker cannot delay they stay here, perhaps for weeks, and are older than most of what waits."""
+    monkeypatch.setattr("postroad.telemetry.reading.MOST_COUNTED", 5)
+    monkeypatch.setattr("postroad.telemetry.reading._FIRST", 5)
+    road = scales.road
+    async with road.session() as session, session.begin():
+        for n in range(20):
+            road.add(session, Weighed(str(n), n), delay=3600)
+    await run_sql(road, "UPDATE postroad_outbox SET occurred_at = '2026-01-01 00:00:00', shard = 1")
+    await weigh(road, *(Weighed(str(n), n) for n in range(20, 24)))
+    await run_sql(road, "UPDATE postroad_outbox SET occurred_at = '2026-02-01 00:00:00' WHERE deliver_at IS NULL")
+    road.runners.add(road.runner(groups=()))
+    told = await fresh(scales.telemetry)
+    assert told("outbox_pending_count") == 4
+    assert (told("outbox_oldest_unsent_age") or 0) > 86_400
+
+
 async def test_a_delayed_event_is_no_backlog_before_its_time(small: Scales) -> None:
     road = small.road
     async with road.session() as session, session.begin():

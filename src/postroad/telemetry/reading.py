@@ -159,11 +159,11 @@ async def _read_pauses(road: "Postroad", gauges: Meter) -> None:
 
 async def _read_outbox(road: "Postroad", gauges: Meter, outbox: "OutboxTable") -> None:
     store, name = road.store, outbox.name
-    first = (await store.read("outbox_unsent_count", outbox, now=store.clock.now(), most=MOST_COUNTED)).rows
+    new = (await store.read("outbox_due_count", outbox, now=store.clock.now(), most=MOST_COUNTED)).rows
     held = (await store.read("outbox_held_count", outbox, most=MOST_COUNTED)).rows
-    unsent = [row for row in first if row.state == "NEW"] + [*held]
-    events = {row.state: int(row.events) for row in unsent}
-    pending, parked = min(events.get("NEW", 0) + events.get("RETRY", 0), MOST_COUNTED), events.get("FAILED", 0)
+    events = {row.state: int(row.events) for row in held}
+    pending, parked = min(int(new[0].events) + events.get("RETRY", 0), MOST_COUNTED), events.get("FAILED", 0)
+    unsent = [*new, *held]
     if not outbox.append_only:
         unsent += (await store.read("outbox_oldest", outbox, now=store.clock.now(), most=_FIRST)).rows
     due = [store.time_out(row.oldest) for row in unsent]
