@@ -54,7 +54,7 @@ def about(message: Message | None, **more: object) -> dict[str, Any]:
         "span_id": message.span_id or span_id,
         "correlation_id": message.correlation_id,
         "ordering_key": message.ordering_key,
-        "topic": message.topic,
+        "topic": message.topic or None,  # a command has none
         "tenant_id": message.tenant or None,
         **known,
     }

@@ -178,6 +178,24 @@ async def test_only_a_new_event_is_scheduled_and_only_before_its_time(office: Of
     }
 
 
+async def test_what_is_due_is_counted_whatever_else_is_still_to_come(office: Office) -> None:
+    for _ in range(5):
+        await office.post(*"ab", delay=3600)
+    await post(office, *"cdefg")
+    places = (("c", "NEW", None), ("d", "NEW", 1), ("e", "NEW", 2), ("f", "RETRY", 0), ("g", "SENT", 0))
+    for parcel, state, day in places:
+        await put(office, parcel, state=state, occurred_at=DAYS[0], deliver_at=None if day is None else DAYS[day])
+
+    async def due(most: int) -> tuple[int, datetime | None]:
+        (row,) = (await office.store.read("outbox_due_count", office.table, now=DAYS[1], most=most)).rows
+        return row.events, office.store.time_out(row.oldest)
+
+    assert await due(4) == (2, DAYS[0])
+    # Its key stays that of a delayed one.
+    await put(office, "a", deliver_at=DAYS[1])
+    assert (await due(50))[0] == 7
+
+
 async def held(office: Office, most: int) -> dict[str, tuple[int, datetime | None]]:
     rows = (await office.store.read("outbox_held_count", office.table, most=most)).rows
     return {row.state: (row.events, office.store.time_out(row.oldest)) for row in rows}

@@ -31,7 +31,7 @@ async def backlog(office: Office, key: str, first: int, last: int, state: str = 
     dialect = office.store.dialect
     numbers, new_id = NUMBERS[dialect].format(first=first, last=last), NEW_ID[dialect].format(key=key)
     delivery = "{ordering_key}, {shard}, {state}"
-    values = f"'parcel/{key}', 0, '{state}'"
+    values = f"'{'delayed/' if key == 'delayed' else 'parcel/'}{key}', 0, '{state}'"
     in_row = not office.table.append_only
     await office.run(
         "INSERT INTO {outbox} ({event_id}, {topic}, {event_type}, {aggregate_type}, {aggregate_id},"
@@ -178,7 +178,7 @@ async def test_a_held_snapshot_costs_a_look_two_buffers_at_most_for_each_event_t
 
 async def cost_of_a_scrape(office: Office) -> int:
     """Of all that metrics ask of the outbox."""
-    counting = await cost(office, "outbox_unsent_count", now=office.store.clock.now(), most=MOST)
+    counting = await cost(office, "outbox_due_count", now=office.store.clock.now(), most=MOST)
     counting += await cost(office, "outbox_held_count", most=MOST)
     if not office.table.append_only:
         counting += await cost(office, "outbox_oldest", now=office.store.clock.now(), most=MOST)
@@ -193,11 +193,41 @@ async def test_metrics_cost_no_more_because_a_table_or_a_backlog_has_grown(
     if layout:
         office = Office(office.store, layout)
     await backlog(office, "waiting", 1, 150)
+    await backlog(office, "delayed", 1, 150)
     await backlog(office, "sent", 1, 150, "SENT")
     await backlog(office, "parked", 1, 3, "FAILED")
     short = await cost_of_a_scrape(office)
     await backlog(office, "waiting", 151, 8_000)
+    await backlog(office, "delayed", 151, 8_000)
     await backlog(office, "sent", 151, 8_000, "SENT")
     # With two tables, a database may look up the fact of each row that is counted, in an index of three levels.
     assert await cost_of_a_scrape(office) < 2.2 * short + (3 * MOST + 20 if layout else 20)
     await office.run("DELETE FROM {delivery}")
+
+
+async def failures(office: Office, kind: str, first: int, last: int, next_retry_at: str, processed_at: str) -> None:
+    dialect = office.store.dialect
+    numbers, new_id = NUMBERS[dialect].format(first=first, last=last), NEW_ID[dialect].format(key=kind)
+    await office.run(
+        "INSERT INTO postroad_inbox (consumer_group, event_id, event_type, status, retry_count, next_retry_at, "
+        f"processed_at) SELECT 'weighers', {new_id}, 'x.y', 2, 3, {next_retry_at}, {processed_at} FROM {numbers}"
+    )
+
+
+@pytest.mark.spec("P16")
+async def test_what_was_refused_hides_no_failure_and_costs_nothing(office: Office) -> None:
+    """It is never removed, so one day there is more of it than anybody counts."""
+
+    async def scraped() -> int:
+        return await cost(office, "inbox_failed_count", group="weighers", most=MOST)
+
+    await failures(office, "f", 1, 3, "NULL", "NULL")
+    await failures(office, "a", 1, 150, "'2026-01-01 00:00:00'", "NULL")
+    await failures(office, "b", 1, 150, "NULL", "'2026-01-01 00:00:00'")
+    short = await scraped()
+    await failures(office, "a", 151, 8_000, "'2026-01-01 00:00:00'", "NULL")
+    await failures(office, "b", 151, 8_000, "NULL", "'2026-01-01 00:00:00'")
+    assert await scraped() < 2.2 * short + 20
+    rows = (await office.store.read("inbox_failed_count", group="weighers", most=MOST)).rows
+    assert {row.state: row.records for row in rows} == {"failed": 3, "waiting": MOST}
+    await office.run("DELETE FROM postroad_inbox")

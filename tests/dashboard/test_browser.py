@@ -463,7 +463,8 @@ def test_hostile_texts_stay_texts_everywhere(fair: Fair, serve: Serve, page: Pag
     async def found() -> None:
         store, now = fair.road.store, fair.road.clock.now()
         strange = consistency.Finding("version_gap", HOSTILE, 1, [HOSTILE])
-        await results.keep(store, results.CHECK, consistency.Report(now, now, 1, 1, [strange]), actor=HOSTILE)
+        report = consistency.Report(now, now, 1, 1, [strange], [HOSTILE])
+        await results.keep(store, results.CHECK, report, actor=HOSTILE)
         lost = consistency.Loss(HOSTILE, HOSTILE, HOSTILE, 2, 1, [id])
         await results.keep(store, results.VERIFY, [lost], actor=HOSTILE)
         finding = doctor.Finding(HOSTILE, HOSTILE, doctor.Level.FAULT, HOSTILE, HOSTILE, HOSTILE)

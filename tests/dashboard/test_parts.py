@@ -157,6 +157,21 @@ async def test_a_job_that_meets_an_outage_says_so_and_stops() -> None:
     assert (job.state, job.done, job.trouble) == ("stopped", 100, "The database is out. Is it running?")
 
 
+async def test_a_job_that_meets_a_fault_fails_and_does_not_run_for_ever(caplog: pytest.LogCaptureFixture) -> None:
+    jobs = Jobs()
+
+    async def act(piece: Sequence[int]) -> None:
+        if 100 in piece:
+            raise KeyError("cell\nof password=hush")
+
+    job = jobs.start("Counting", "ada", found(range(250)), act)
+    await finished(jobs)
+    assert (job.state, job.done, job.trouble) == ("failed", 100, "KeyError: 'cell\\nof password=***'")
+    (record,) = caplog.records
+    assert record.getMessage() == "Counting, begun by ada, failed after 100"
+    assert record.exc_info
+
+
 async def test_a_dashboard_that_ends_stops_its_jobs() -> None:
     jobs = Jobs()
 

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from postroad.brokers.base import Topology
 from postroad.cli import main
+from postroad.errors import UnsupportedByBroker
 from postroad.message import new_id
 from postroad.operations import this_user
 from tests.support.genesis import TOPIC, StartSession, change, genesis
@@ -56,6 +57,19 @@ def test_a_fault_is_told_then_repaired_then_gone(app: str) -> None:
     assert told("repair", app, "--apply") == (0, "nothing to repair\n")
     code, output = told("check", app)
     assert (code, output.startswith("everything fits together: 1 command, 1 domain event since")) == (0, True)
+
+
+def test_what_the_broker_does_not_tell_is_told_as_not_looked_at(app: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def subscriptions(_: object) -> None:
+        raise UnsupportedByBroker("faraway", "list of subscriptions")
+
+    assert told("repair", app, "--apply")[0] == 0
+    monkeypatch.setattr("postroad.brokers.embedded.broker.EmbeddedBroker.subscriptions", subscriptions)
+    code, output = told("check", app)
+    assert (code, "fits together" in output, "postroad repair" in output) == (1, False, False)
+    assert "not looked at: dead letters: UnsupportedByBroker: " in output
+    report = json.loads(told("check", app, "--last", "--json")[1])
+    assert (report["consistent"], len(report["report"]["not_looked_at"])) == (False, 1)
 
 
 @pytest.mark.spec("G8", "G9")

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from tests.support.genesis import (
     genesis,
 )
 
+TRACE = import_module("postroad.operations.trace")  # the package has a function by the same name
 WHOLE = [
     "Command.Genesis.Session.Start",
     "Genesis.Session.Started",
@@ -159,6 +161,38 @@ async def test_broken_links_and_orphans_are_found(road: Postroad) -> None:
         (str(alone.id), "nothing has caused it"),
     }
     assert await orphans(road.store, road.outboxes, road.clock.now() + timedelta(hours=1)) == []
+
+
+@pytest.mark.spec("G5")
+async def test_no_broken_link_is_missed_however_many_hold(road: Postroad, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Page by page, also where many happened at the same moment."""
+    monkeypatch.setattr(TRACE, "_PAGE", 2)
+    for n in range(5):
+        await road.execute(StartSession(f"s-{n}"), correlation_id=f"flow-{n}")
+    once = {"sqlite": "2026-01-01T00:00:00.000000Z"}.get(road.store.dialect, "2026-01-01 00:00:00")
+    await change(road, f"UPDATE {{domain_events}} SET occurred_at = '{once}'")
+    since = road.clock.now() - timedelta(days=10_000)
+    assert await orphans(road.store, road.outboxes, since) == []
+    await change(road, "UPDATE {commands} SET causation_id = 'gone' WHERE causation_id IS NULL")
+    assert len(await orphans(road.store, road.outboxes, since)) == 5
+    await change(road, "UPDATE {domain_events} SET causation_id = 'gone'")
+    assert len(await orphans(road.store, road.outboxes, since)) == 10
+    await change(road, "DELETE FROM {domain_events}")
+    await change(road, "UPDATE postroad_outbox SET causation_id = 'gone'")
+    found = await orphans(road.store, road.outboxes, since)
+    assert (len(found), {one.step.state for one in found}) == (10, {"COMPLETED", "NEW"})
+
+
+async def test_a_flow_that_goes_on_says_so(road: Postroad, shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TRACE, "LONGEST", 1)
+    await road.execute(StartSession("s-1"), correlation_id="flow-1")
+    assert not (await road.trace("flow-1")).truncated
+    assert "The flow goes on" not in await shell("trace", "flow-1") + await shell("trace", "flow-1", "--mermaid")
+    await road.execute(ProposeTheme("s-1"), correlation_id="flow-1")
+    assert (await road.trace("flow-1")).truncated
+    assert "The flow goes on" in await shell("trace", "flow-1")
+    assert "The flow goes on" in await shell("trace", "flow-1", "--mermaid")
+    assert json.loads(await shell("trace", "flow-1", "--json"))["truncated"] is True
 
 
 # -- on the command line -----------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from postroad import Backoff, Postroad, RelayOptions, SubscriberOptions
-from postroad.brokers.base import Refused
+from postroad.brokers.base import Depth, Refused
 from postroad.errors import BusinessError, PoisonError, UnsupportedByBroker
 from postroad.presence import Presence
 from postroad.stores import open_store
@@ -209,6 +209,23 @@ async def test_a_process_that_only_reads_misses_no_relay(scales: Scales) -> None
         assert (await fresh(scales.telemetry))("relays_alive") == 0
 
 
+async def test_many_delayed_events_hide_no_backlog(scales: Scales, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the broker cannot delay they stay here, perhaps for weeks, and are older than most of what waits."""
+    monkeypatch.setattr("postroad.telemetry.reading.MOST_COUNTED", 5)
+    monkeypatch.setattr("postroad.telemetry.reading._FIRST", 5)
+    road = scales.road
+    async with road.session() as session, session.begin():
+        for n in range(20):
+            road.add(session, Weighed(str(n), n), delay=3600)
+    await run_sql(road, "UPDATE postroad_outbox SET occurred_at = '2026-01-01 00:00:00', shard = 1")
+    await weigh(road, *(Weighed(str(n), n) for n in range(20, 24)))
+    await run_sql(road, "UPDATE postroad_outbox SET occurred_at = '2026-02-01 00:00:00' WHERE deliver_at IS NULL")
+    road.runners.add(road.runner(groups=()))
+    told = await fresh(scales.telemetry)
+    assert told("outbox_pending_count") == 4
+    assert (told("outbox_oldest_unsent_age") or 0) > 86_400
+
+
 async def test_a_delayed_event_is_no_backlog_before_its_time(small: Scales) -> None:
     road = small.road
     async with road.session() as session, session.begin():
@@ -217,6 +234,23 @@ async def test_a_delayed_event_is_no_backlog_before_its_time(small: Scales) -> N
     road.runners.add(road.runner(groups=()))
     told = await fresh(small.telemetry)
     assert told("outbox_pending_count") == told("pending_outbox") == told("outbox_oldest_unsent_age") == 0
+
+
+@pytest.mark.parametrize(("depth", "age"), [(Depth(3, 2, None), None), (Depth(2, 2, None), 0), (Depth(0, 0, None), 0)])
+async def test_an_age_that_nobody_knows_has_no_value(
+    small: Scales, monkeypatch: pytest.MonkeyPatch, depth: Depth, age: float | None
+) -> None:
+    """A quorum queue without management tells how many wait, and not since when. 0 would look like none."""
+
+    async def estimate(_: str) -> Depth:
+        return depth
+
+    async with small.road.running(relay=False):
+        monkeypatch.setattr(small.road.broker, "estimate", estimate)
+        told = await fresh(small.telemetry)
+        monkeypatch.undo()
+    assert told("subscription_num_undelivered_messages", subscription=SUBSCRIPTION) == depth.messages
+    assert told("subscription_oldest_unacked_message_age", subscription=SUBSCRIPTION) == age
 
 
 async def test_a_handler_that_takes_long_is_seen(fresh_postgresql_url: str, tmp_path: Path) -> None:

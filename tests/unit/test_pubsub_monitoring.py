@@ -80,6 +80,15 @@ def test_the_newest_sample_counts(cloud: Cloud, monitoring: Monitoring) -> None:
         assert query["interval.startTime"] == ["2026-11-18T02:50:00Z"]
 
 
+def test_what_has_just_come_has_an_age_of_nothing_and_what_is_empty_has_none(
+    cloud: Cloud, monitoring: Monitoring
+) -> None:
+    cloud.values = {"num_undelivered_messages": [3], "oldest_unacked_message_age": [0]}
+    assert monitoring.depth(SUBSCRIPTION, NOW) == Depth(3, 0, NOW)
+    cloud.values = {"num_undelivered_messages": [0], "oldest_unacked_message_age": [0]}
+    assert monitoring.depth(SUBSCRIPTION, NOW + timedelta(hours=1)) == Depth(0, 0, None)
+
+
 def test_it_is_not_asked_at_every_scrape_nor_for_each_subscription(cloud: Cloud, monitoring: Monitoring) -> None:
     cloud.values = {"num_undelivered_messages": [3]}
     for seconds in (0, 5, 29):

@@ -28,7 +28,9 @@ grace_option = click.option(
 @last_option
 @on_site(argument=True)
 async def check(site: Site, out: Output, since: timedelta, grace: timedelta, last: bool) -> None:
-    """Whether commands, events, outbox and inbox fit together. Exit code 1 when something is found.
+    """Whether commands, events, outbox and inbox fit together.
+
+    Exit code 1 when something is found, or could not be looked at.
 
     It only reads, in short stretches, and can run beside everything else. The dashboard shows what was found.
 
@@ -65,8 +67,11 @@ def _tell(out: Output, report: consistency.Report, again: str) -> None:
             out.say(f"  {id}")
         if one.count > len(one.ids):
             out.say(f"  … and {one.count - len(one.ids):,} more", "dim")
+    for left in report.not_looked_at:
+        out.say(f"not looked at: {left}", "bold red")
     out.say(looked)
-    out.say(f"What can be mended: postroad repair{again}")
+    if report.findings:
+        out.say(f"What can be mended: postroad repair{again}")
 
 
 @click.command()

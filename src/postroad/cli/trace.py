@@ -13,9 +13,11 @@ from postroad import operations
 from postroad.cli.output import STYLES, Output
 from postroad.cli.site import Site, on_site
 from postroad.operations import Step, Trace
+from postroad.operations.trace import LONGEST
 from postroad.redact import one_line
 
 _WIDE = 1_000
+_MORE = f"The flow goes on: only the first {LONGEST:,} commands and events of each table are shown."
 _UNITS = {"s": 1, "min": 60, "m": 60, "h": 3_600, "d": 86_400}
 
 
@@ -57,6 +59,8 @@ async def trace(site: Site, out: Output, id: str | None, mermaid: bool, orphans:
         # In a pipe nothing is folded: an id must stay whole, to be copied into the next command.
         console = out.console if out.on_terminal else Console(highlight=False, width=_WIDE)
         console.print(as_tree(found), soft_wrap=False)
+        if found.truncated:
+            out.say(_MORE, "yellow")
 
 
 async def _orphans(site: Site, out: Output, since: datetime) -> None:
@@ -111,7 +115,7 @@ def _time(at: datetime, since: datetime) -> str:
 
 def as_mermaid(trace: Trace) -> str:
     names = {step.id: f"n{place}" for place, step in enumerate(trace.steps)}
-    lines = ["flowchart LR"]
+    lines = ["flowchart LR", *([f"  %% {_MORE}"] if trace.truncated else [])]
     for step in trace.steps:
         shape = '(["{}"])' if step.kind == "command" else '["{}"]'
         lines.append(f"  {names[step.id]}{shape.format(_label(step.type, step.key, step.state))}")

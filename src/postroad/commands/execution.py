@@ -33,6 +33,7 @@ from postroad.events import aggregate_id_of
 from postroad.eventstore import DomainEvent, EventStore
 from postroad.inbox.keeper import LeaseKeeper
 from postroad.inbox.transaction import handling
+from postroad.logs import about
 from postroad.message import Message, new_id, parse_id
 from postroad.outbox.checks import checked_id, checked_tenant
 from postroad.retry import Backoff, Dead, Retry, decide, describe
@@ -247,7 +248,10 @@ class Executor:
 
     def _tell(self, held: Held, error: Exception, failures: int, decision: object) -> None:
         then = f"next try in {decision.after:g} s" if isinstance(decision, Retry) else "no further try"
-        _log.warning("%s %s failed (attempt %d), %s: %s", held.message.type, held.id, failures, then, describe(error))
+        _log.warning(
+            "%s %s failed (attempt %d), %s: %s", held.message.type, held.id, failures, then, describe(error),
+            extra=about(held.message, attempt=failures, outcome="failed"),
+        )  # fmt: skip
 
 
 def _listed(result: Any) -> Sequence[object]:

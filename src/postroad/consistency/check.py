@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 from postroad.consistency.readmodels import behind
 from postroad.consistency.report import KINDS, Finding, Report
 from postroad.consistency.sent import foreign, heard_since, recorded, sent
-from postroad.consistency.unreadable import unreadable
+from postroad.consistency.unreadable import unreadable, unreadable_dead
 from postroad.consistency.window import DAY, GRACE, Window, ranges, window
+from postroad.errors import BrokerError
 from postroad.events import declared, declared_names
+from postroad.retry import describe
 from postroad.stores.tables import OutboxTable
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ async def check(
             kept.extend(some[: first - len(kept)])  # no more: there may be millions
     findings = [Finding(*place, count, ids[place]) for place, count in counts.items()]
     findings.sort(key=lambda one: (list(KINDS).index(one.kind), one.where))
-    return Report(look.window.since, look.window.until, look.commands, look.events, findings)
+    return Report(look.window.since, look.window.until, look.commands, look.events, findings, look.not_looked_at)
 
 
 class Look:
@@ -53,6 +55,7 @@ class Look:
     def __init__(self, road: "Postroad", window: Window, limit: int) -> None:
         self.road, self.store, self.window, self.limit = road, road.store, window, limit
         self.commands = self.events = 0
+        self.not_looked_at: list[str] = []
 
     async def all(self) -> AsyncIterator[Found]:
         for part in (self._commands, self._events, self._groups, self._projections, self._late):
@@ -60,6 +63,12 @@ class Look:
                 yield found
         async for where, id in unreadable(self.road):
             yield "unreadable", where, 1, [id]
+        try:
+            async for where, id in unreadable_dead(self.road):
+                yield "unreadable", where, 1, [id]
+        except BrokerError as error:
+            # The broker may be out just when somebody checks. What the database has told is true all the same.
+            self.not_looked_at.append(f"dead letters: {describe(error)}")
 
     async def rows(self, statement: str, outbox: OutboxTable | None = None, **values: Any) -> list[Any]:
         return list((await self.store.read(statement, outbox, limit=self.limit, **values)).rows)

@@ -1,7 +1,7 @@
 """What a check has found, as frozen values."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
@@ -47,10 +47,12 @@ class Report:
     """Completed ones that were looked at."""
     events: int
     findings: Sequence[Finding]
+    not_looked_at: Sequence[str] = field(default_factory=list)
+    """What could not be read, with the reason: nothing is known of it."""
 
     @property
     def consistent(self) -> bool:
-        return not self.findings
+        return not self.findings and not self.not_looked_at
 
     def of(self, kind: str) -> Sequence[Finding]:
         return [one for one in self.findings if one.kind == kind]

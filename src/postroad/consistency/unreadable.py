@@ -27,7 +27,7 @@ _UNREADABLE: Final = (PostroadError, ValueError, TypeError, msgspec.MsgspecError
 
 
 async def unreadable(road: "Postroad") -> AsyncIterator[tuple[str, str]]:
-    """Where, and the id: unsent and parked events, kept failures, open commands, dead letters."""
+    """Where, and the id: unsent and parked events, kept failures, open commands."""
     for outbox in road.outboxes:
         if not outbox.adopted:  # other programs write what this one need not know
             async for id in _outbox(road, outbox):
@@ -36,8 +36,6 @@ async def unreadable(road: "Postroad") -> AsyncIterator[tuple[str, str]]:
         yield group, id
     async for id in _commands(road):
         yield "commands", id
-    async for topic, id in _dead(road):
-        yield f"{topic}.dlq", id
 
 
 async def _outbox(road: "Postroad", outbox: OutboxTable) -> AsyncIterator[str]:
@@ -78,7 +76,8 @@ async def _commands(road: "Postroad") -> AsyncIterator[str]:
             before = rows[-1].seq
 
 
-async def _dead(road: "Postroad") -> AsyncIterator[tuple[str, str]]:
+async def unreadable_dead(road: "Postroad") -> AsyncIterator[tuple[str, str]]:
+    """The same of dead letters. Only this asks the broker."""
     for subscription in await road.broker.subscriptions():
         topic, group = subscription.topic, subscription.name.removeprefix(f"{subscription.topic}.")
         after = ""
@@ -89,7 +88,7 @@ async def _dead(road: "Postroad") -> AsyncIterator[tuple[str, str]]:
                 try:
                     _handle(road, group, Message.from_wire(topic, letter.attributes, letter.data))
                 except _UNREADABLE:
-                    yield topic, letter.attributes.get("event_id", letter.id)
+                    yield f"{topic}.dlq", letter.attributes.get("event_id", letter.id)
             after = letters[-1].id
 
 

@@ -1,6 +1,7 @@
 """Acts on many subjects, done by the server piece by piece, so that nobody's browser has to wait."""
 
 import asyncio
+import logging
 import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
@@ -8,7 +9,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from postroad.errors import OperationRefused, PostroadError
+from postroad.redact import one_line
+from postroad.retry import describe
 
+log = logging.getLogger("postroad")
 _PIECE: Final = 100
 _KEPT: Final = 50
 
@@ -25,7 +29,7 @@ class Job:
     """Had moved by itself meanwhile: sent, or retried by somebody else."""
     trouble: str = ""
     state: str = "running"
-    """running, finished or stopped"""
+    """running, finished, stopped or failed"""
     shows: str = ""
     """The page on which its result is found."""
 
@@ -77,6 +81,10 @@ async def _run(job: Job, find: Find, act: Do) -> None:
     except asyncio.CancelledError:
         job.state, job.trouble = "stopped", "The dashboard was stopped."
         raise
+    except Exception as error:
+        # Nobody awaits the task: the page is all that its user sees, and would show it running for ever.
+        job.state, job.trouble = "failed", one_line(describe(error))
+        log.exception("%s, begun by %s, failed after %d", job.title, job.actor, job.done)
 
 
 async def _piece(job: Job, piece: Sequence[Any], act: Do) -> None:

@@ -18,7 +18,7 @@ Target = AsyncSession | AsyncConnection
 Place = tuple[str, str]
 """An aggregate's type and id."""
 _NUMBERED_AT_ONCE: Final = 1_000
-_LONGEST_FLOW: Final = 10_000
+_ALL: Final = 2**62
 
 
 class Evolving(Protocol):
@@ -120,9 +120,7 @@ class EventStore:
 
     async def correlated(self, correlation_id: str) -> Sequence[DomainEvent]:
         """Everything that came of one beginning, causes first."""
-        return self._read(
-            await self._store.read("events_correlated", correlation_id=correlation_id, limit=_LONGEST_FLOW)
-        )
+        return self._read(await self._store.read("events_correlated", correlation_id=correlation_id, limit=_ALL))
 
     async def caused_by(self, id: object, target: Target | None = None) -> Sequence[DomainEvent]:
         """What a command or an event has brought about directly."""

@@ -1,7 +1,7 @@
 """What came of what: the commands and events of one flow, from its beginning, with the links that do not hold."""
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
@@ -13,7 +13,8 @@ from postroad.operations.outbox import event_id_of
 from postroad.stores.base import Store
 from postroad.stores.tables import OutboxTable
 
-_LONGEST: Final = 10_000
+LONGEST: Final = 10_000
+_PAGE: Final = 1_000
 _HANDLED: Final = ("processing", "succeeded", "failed")
 
 
@@ -57,6 +58,8 @@ class Trace:
     steps: Sequence[Step]
     """In order: each after its cause, else by time."""
     broken: Sequence[BrokenLink] = ()
+    truncated: bool = False
+    """There is more of it: commands, events and outbox rows are read up to 10,000 of each."""
 
     def __iter__(self) -> Iterator[Step]:
         return iter(self.steps)
@@ -74,14 +77,14 @@ class Trace:
 async def trace(store: Store, outboxes: Sequence[OutboxTable], correlation_id: str) -> Trace:
     """All there is of a flow in this database; without steps if there is nothing."""
     look = _Look(store, outboxes)
-    steps = await look.flow(correlation_id)
+    steps, truncated = await look.flow(correlation_id)
     causes = await look.causes(steps.values())
     for id, received in (await look.received(causes.missing)).items():
         # Its own cause is known where it was written; its flow is that of what it has brought about here.
         steps[id] = replace(received, correlation_id=correlation_id)
     handled = await look.handled([step.id for step in steps.values() if step.kind == "event"])
     whole = [replace(step, handled=handled.get(step.id, ())) for step in steps.values()]
-    return Trace(correlation_id, _in_order(whole), _broken(whole, causes.correlations, steps))
+    return Trace(correlation_id, _in_order(whole), _broken(whole, causes.correlations, steps), truncated)
 
 
 async def trace_of(store: Store, outboxes: Sequence[OutboxTable], id: str) -> Trace:
@@ -103,14 +106,12 @@ async def trace_of(store: Store, outboxes: Sequence[OutboxTable], id: str) -> Tr
 async def orphans(store: Store, outboxes: Sequence[OutboxTable], since: datetime) -> Sequence[BrokenLink]:
     """Domain events that nothing caused, causes that are not here, and flows that change on the way."""
     look = _Look(store, outboxes)
-    steps = await look.since(since)
-    causes = await look.causes(steps.values())
-    received = await look.received(causes.missing)
-    uncaused = [
-        BrokenLink(s, "nothing has caused it") for s in steps.values() if s.kind == "event" and not s.causation_id
-    ]
-    broken = [*uncaused, *_broken(steps.values(), causes.correlations, received)]
-    return sorted(broken, key=lambda one: (one.step.at, one.step.id))
+    found: dict[str, BrokenLink] = {}
+    async for steps in look.since(since):
+        causes = await look.causes(steps)
+        broken = _broken(steps, causes.correlations, await look.received(causes.missing))
+        found |= {one.step.id: one for one in [*_uncaused(steps), *broken]}
+    return sorted(found.values(), key=lambda one: (one.step.at, one.step.id))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,25 +125,44 @@ class _Look:
     def __init__(self, store: Store, outboxes: Sequence[OutboxTable]) -> None:
         self._store, self._outboxes = store, outboxes
 
-    async def flow(self, correlation_id: str) -> dict[str, Step]:
-        said = {"correlation_id": correlation_id, "limit": _LONGEST}
-        return await self._steps("commands_correlated", "events_correlated", "outbox_correlated", said)
-
-    async def since(self, moment: datetime) -> dict[str, Step]:
-        said = {"since": moment, "limit": _LONGEST}
-        return await self._steps("commands_since", "events_since", "outbox_caused_since", said)
-
-    async def _steps(self, commands: str, events: str, outbox: str, said: Mapping[str, Any]) -> dict[str, Step]:
-        found = [self._command(row) for row in (await self._store.read(commands, **said)).rows]
-        for row in (await self._store.read(events, **said)).rows:
-            found.append(self._event(row, self._store.id_out(row.event_id), row.aggregate_version))
-        steps = {step.id: step for step in found}
+    async def flow(self, correlation_id: str) -> tuple[dict[str, Step], bool]:
+        """And whether there is more of it."""
+        said: dict[str, Any] = {"correlation_id": correlation_id, "limit": LONGEST + 1}
+        found = [
+            self._commands((await self._store.read("commands_correlated", **said)).rows),
+            self._events((await self._store.read("events_correlated", **said)).rows),
+        ]
         for table in self._outboxes:
-            for row in (await self._store.read(outbox, table, **said)).rows:
-                one = self._event(row, event_id_of(self._store, table, row.event_id), row.version)
-                # The event store has the same event; the outbox knows besides how far it has come.
-                steps[one.id] = replace(one, state=row.state, error=row.last_error)
-        return steps
+            found.append(self._carried(table, (await self._store.read("outbox_correlated", table, **said)).rows))
+        # The event store has the same events; the outbox knows besides how far they have come.
+        return {step.id: step for some in found for step in some}, any(len(some) > LONGEST for some in found)
+
+    async def since(self, moment: datetime) -> AsyncIterator[list[Step]]:
+        """Page by page, the outboxes last."""
+        seq, at = 0, moment
+        while rows := (await self._store.read("commands_since", since=moment, after=seq, limit=_PAGE)).rows:
+            yield self._commands(rows)
+            seq = rows[-1].seq
+        seq = 0
+        while rows := (await self._store.read("events_since", since=at, after=seq, limit=_PAGE)).rows:
+            yield self._events(rows)
+            seq, at = rows[-1].seq, self._store.time_out(rows[-1].occurred_at) or at
+        for table in self._outboxes:
+            id: Any = "" if table.ids == "text" else self._store.adapt(UUID(int=0))
+            said: dict[str, Any] = {"since": moment, "limit": _PAGE}
+            while rows := (await self._store.read("outbox_caused_since", table, after=id, **said)).rows:
+                yield self._carried(table, rows)
+                id = rows[-1].event_id
+
+    def _commands(self, rows: Iterable[Any]) -> list[Step]:
+        return [self._command(row) for row in rows]
+
+    def _events(self, rows: Iterable[Any]) -> list[Step]:
+        return [self._event(row, self._store.id_out(row.event_id), row.aggregate_version) for row in rows]
+
+    def _carried(self, table: OutboxTable, rows: Iterable[Any]) -> list[Step]:
+        steps = [(row, self._event(row, event_id_of(self._store, table, row.event_id), row.version)) for row in rows]
+        return [replace(step, state=row.state, error=row.last_error) for row, step in steps]
 
     def _command(self, row: Any) -> Step:
         return Step(
@@ -234,6 +254,10 @@ def _state(row: Any) -> str:
     if row.status == 2 and row.processed_at is not None:
         return "refused"
     return _HANDLED[row.status]
+
+
+def _uncaused(steps: Iterable[Step]) -> list[BrokenLink]:
+    return [BrokenLink(s, "nothing has caused it") for s in steps if s.kind == "event" and not s.causation_id]
 
 
 def _broken(

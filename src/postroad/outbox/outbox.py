@@ -178,6 +178,7 @@ class Outbox:
     def row(self, message: Message, table: OutboxTable, *, is_copy: bool = False) -> dict[str, Any]:
         """The parameters of `add_event`, as this database's drivers take them."""
         # A delayed event stands outside its key's order: nothing may wait behind it, so it has its own key.
+        # The metrics know it by this word (`outbox_due_count`).
         key = ordering_key("delayed", str(message.id)) if message.deliver_at else message.ordering_key
         named = zip(_IN_ATTRIBUTES, _values_in_attributes(message), strict=True)
         extras: dict[str, Any] = {name: value for name, value in named if value is not None}

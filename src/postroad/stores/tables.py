@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from postroad.errors import ConfigurationError
+from postroad.message import SHARDS
 from postroad.naming import check_identifier
 
 FACTS: Final = (
@@ -123,6 +124,7 @@ def outbox_names(table: OutboxTable, syntax: Syntax) -> dict[str, str]:
         "due": quote(f"{table.name}_due"),
         "next": quote(f"{table.name}_next"),
         "outbox_literal": f"'{table.name}'",
+        "every_shard": ", ".join(map(str, range(SHARDS))),
         "unsent_index": quote(f"{table.channel}_unsent"),
         "age_index": quote(f"{table.channel}_age"),
         "held_index": quote(f"{table.channel}_held"),

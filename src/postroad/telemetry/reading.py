@@ -159,11 +159,11 @@ async def _read_pauses(road: "Postroad", gauges: Meter) -> None:
 
 async def _read_outbox(road: "Postroad", gauges: Meter, outbox: "OutboxTable") -> None:
     store, name = road.store, outbox.name
-    first = (await store.read("outbox_unsent_count", outbox, now=store.clock.now(), most=MOST_COUNTED)).rows
+    new = (await store.read("outbox_due_count", outbox, now=store.clock.now(), most=MOST_COUNTED)).rows
     held = (await store.read("outbox_held_count", outbox, most=MOST_COUNTED)).rows
-    unsent = [row for row in first if row.state == "NEW"] + [*held]
-    events = {row.state: int(row.events) for row in unsent}
-    pending, parked = min(events.get("NEW", 0) + events.get("RETRY", 0), MOST_COUNTED), events.get("FAILED", 0)
+    events = {row.state: int(row.events) for row in held}
+    pending, parked = min(int(new[0].events) + events.get("RETRY", 0), MOST_COUNTED), events.get("FAILED", 0)
+    unsent = [*new, *held]
     if not outbox.append_only:
         unsent += (await store.read("outbox_oldest", outbox, now=store.clock.now(), most=_FIRST)).rows
     due = [store.time_out(row.oldest) for row in unsent]
@@ -197,7 +197,7 @@ async def _read_inbox(road: "Postroad", gauges: Meter, group: str) -> None:
     found = {row.state: row for row in rows}
     for state in ("waiting", "failed"):
         gauges.set("consume_failed_count", int(found[state].records) if state in found else 0, group, state)
-    highest = max((int(row.highest_retry_count) for state, row in found.items() if state != "refused"), default=0)
+    highest = max((int(row.highest_retry_count) for row in rows), default=0)
     gauges.set("consume_max_retry_count", highest, group)
 
 
@@ -226,7 +226,8 @@ async def _read_subscription(road: "Postroad", gauges: Meter, subscription: str)
     depth = await depth_as_told(road.broker, subscription)
     if depth is not None:  # else it is up, and counts nothing
         gauges.set("subscription_num_undelivered_messages", depth.messages, subscription)
-        gauges.set("subscription_oldest_unacked_message_age", _age(road, depth.oldest), subscription)
+        if depth.oldest or depth.messages <= depth.delayed:  # else something waits, and nobody tells since when
+            gauges.set("subscription_oldest_unacked_message_age", _age(road, depth.oldest), subscription)
     if isinstance(road.broker, Watched):
         for kind, rate in (await road.broker.rates(subscription)).items():
             gauges.set("subscription_message_rate", rate, subscription, kind)

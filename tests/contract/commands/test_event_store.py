@@ -222,3 +222,19 @@ async def test_the_events_of_one_flow_are_found(road: Postroad) -> None:
         "Genesis.Session.Finished",
         "Genesis.Library.Extended",
     ]
+
+
+@pytest.mark.parametrize("store_kind", ["sqlite"])
+async def test_a_long_flow_is_found_to_its_end(road: Postroad) -> None:
+    await road.execute(StartSession("s-1"), correlation_id="flow-1")
+    columns = (
+        "event_type, aggregate_type, aggregate_id, topic, schema_version, payload, content_type, correlation_id, "
+        "occurred_at"
+    )
+    await change(
+        road,
+        "WITH RECURSIVE numbers(n) AS (SELECT 2 UNION ALL SELECT n + 1 FROM numbers WHERE n < 10001) "
+        f"INSERT INTO {{domain_events}} (event_id, aggregate_version, {columns}) "
+        f"SELECT printf('00000000-0000-7000-8000-%012d', n), n, {columns} FROM {{domain_events}}, numbers",
+    )
+    assert len(await road.events.correlated("flow-1")) == 10_001

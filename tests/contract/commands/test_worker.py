@@ -1,6 +1,7 @@
 """Commands that were written down: carried out in order, tried again when it helps, taken over from the dead."""
 
 import asyncio
+import json
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -22,6 +23,7 @@ from postroad.errors import (
     StoreUnavailable,
     ValidationFailed,
 )
+from postroad.logs import JsonFormatter
 from postroad.retry import Retry
 from postroad.testing import VirtualClock
 from tests.support.genesis import (
@@ -88,6 +90,21 @@ async def test_a_command_that_fails_is_tried_again_after_1_5_and_15_seconds(road
     assert (record.status, record.retry_count, record.next_retry_at) == (CommandStatus.FAILED, 4, None)
     assert record.error_message == "exceeded maxRetry (4 attempts): RuntimeError: not now"
     assert await road.command_worker.run_once() == 0
+
+
+@pytest.mark.parametrize("store_kind", ["sqlite"])
+async def test_a_failure_is_told_with_fields_to_search_for(road: Postroad, caplog: pytest.LogCaptureFixture) -> None:
+    async def fail(_: Try) -> object:
+        raise RuntimeError("not now")
+
+    trying(road, fail)
+    (id,) = await submitted(road, Try("s-1"))
+    assert await road.command_worker.run_once() == 1
+    (told,) = [json.loads(JsonFormatter().format(one)) for one in caplog.records if "not now" in one.getMessage()]
+    record = await found(road, id)
+    assert (told["event_id"], told["event_type"]) == (str(id), "Command.Genesis.Session.Try")
+    assert (told["aggregate_id"], told["correlation_id"]) == ("s-1", record.correlation_id)
+    assert (told["attempt"], told["outcome"], "topic" in told) == (1, "failed", False)
 
 
 @pytest.mark.spec("G6")

@@ -10,6 +10,7 @@ import pytest
 from postroad import Postroad
 from postroad.consistency.window import PIECE, Window, ranges
 from postroad.errors import ConfigurationError
+from postroad.testing import FaultyBroker
 from tests.support.genesis import ProposeTheme, StartSession, change
 from tests.support.harm import OLD, at, forget, found, lived, of
 
@@ -118,6 +119,19 @@ async def test_what_waits_and_cannot_be_read_is_found(road: Postroad) -> None:
     await change(road, f"UPDATE {{inbox}} SET {stored}, message = {broken} {at(road, second)}")
     findings = (await found(road, grace=300.0))["unreadable"]
     assert {one.where: one.count for one in findings} == {"commands": 1, "postroad_outbox": 1, "readers": 1}
+
+
+@pytest.mark.spec("G8")
+async def test_an_outage_of_the_broker_hides_no_other_finding_and_is_no_success(road: Postroad) -> None:
+    _, second, _ = await lived(road)
+    road.broker = broker = FaultyBroker(road.broker)  # type: ignore[assignment]
+    broker.down = True
+    report = await road.check(grace=0)
+    assert (report.findings, report.consistent) == ([], False)
+    (left,) = report.not_looked_at
+    assert left.startswith("dead letters: BrokerUnavailable: ")
+    await forget(road, "postroad_outbox", second)
+    assert [one.kind for one in (await road.check(grace=0)).findings] == ["missing_outbox"]
 
 
 @pytest.mark.spec("G8")

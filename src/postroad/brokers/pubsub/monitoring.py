@@ -69,7 +69,7 @@ class Monitoring:
             log.warning("Cloud Monitoring does not tell how much waits: %s", one_line(str(error))[:300])
             return {}
         return {
-            name: Depth(count, 0, now - timedelta(seconds=ages[name]) if ages.get(name) else None)
+            name: Depth(count, 0, now - timedelta(seconds=ages[name]) if count and name in ages else None)
             for name, count in messages.items()
         }
 

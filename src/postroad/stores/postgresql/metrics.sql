@@ -10,6 +10,53 @@ SELECT state, COUNT(*) AS events, MIN(due) AS oldest
          LIMIT :most) looked_at
  GROUP BY state;
 
+-- name: outbox_due_count
+-- What is new and due. Delayed events have keys of their own, which lie together in each shard, and are looked at by
+-- themselves: however many are still to come, they hide nothing that waits.
+WITH RECURSIVE waiting AS (
+  (SELECT d.{shard} AS shard FROM {delivery} d
+    WHERE d.{state} NOT IN ('SENT', 'SKIPPED') AND d.{shard} >= 0 ORDER BY d.{shard} LIMIT 1)
+  UNION ALL
+  SELECT n.shard FROM waiting w
+    CROSS JOIN LATERAL (
+      SELECT d.{shard} AS shard FROM {delivery} d
+       WHERE d.{state} NOT IN ('SENT', 'SKIPPED') AND d.{shard} > w.shard ORDER BY d.{shard} LIMIT 1) n
+)
+SELECT COUNT(*) AS events, MIN(due) AS oldest
+  FROM (SELECT * FROM (
+          SELECT n.* FROM waiting w CROSS JOIN LATERAL (
+            SELECT d.{state} AS state, {o}.{deliver_at} AS deliver_at, COALESCE({o}.{deliver_at}, {o}.{occurred_at}) AS due
+              FROM {delivery} d {join_facts}
+             WHERE d.{shard} = w.shard AND d.{state} NOT IN ('SENT', 'SKIPPED')
+               AND d.{ordering_key} < 'delayed/'
+             ORDER BY d.{ordering_key}, d.{delivery_version} LIMIT :most) n
+           LIMIT :most) early
+        UNION ALL
+        SELECT * FROM (
+          SELECT n.* FROM waiting w CROSS JOIN LATERAL (
+            SELECT d.{state} AS state, {o}.{deliver_at} AS deliver_at, COALESCE({o}.{deliver_at}, {o}.{occurred_at}) AS due
+              FROM {delivery} d {join_facts}
+             WHERE d.{shard} = w.shard AND d.{state} NOT IN ('SENT', 'SKIPPED')
+               AND d.{ordering_key} >= 'delayed0'
+             ORDER BY d.{ordering_key}, d.{delivery_version} LIMIT :most) n
+           LIMIT :most) late
+        UNION ALL
+        SELECT * FROM (
+          SELECT n.* FROM waiting w CROSS JOIN LATERAL (
+            SELECT d.{state} AS state, {o}.{deliver_at} AS deliver_at, COALESCE({o}.{deliver_at}, {o}.{occurred_at}) AS due
+              FROM {delivery} d {join_facts}
+             WHERE d.{shard} = w.shard AND d.{state} NOT IN ('SENT', 'SKIPPED')
+               AND d.{ordering_key} >= 'delayed/' AND d.{ordering_key} < 'delayed0'
+             ORDER BY d.{ordering_key}, d.{delivery_version} LIMIT :most) n
+           LIMIT :most) put_off
+        UNION ALL
+        SELECT * FROM (
+          SELECT d.{state} AS state, {o}.{deliver_at} AS deliver_at, COALESCE({o}.{deliver_at}, {o}.{occurred_at}) AS due
+            FROM {delivery} d {join_facts}
+           WHERE d.{shard} IS NULL AND d.{state} NOT IN ('SENT', 'SKIPPED')
+           ORDER BY d.{ordering_key}, d.{delivery_version} LIMIT :most) unsharded) looked_at
+ WHERE state = 'NEW' AND (deliver_at IS NULL OR deliver_at <= :now);
+
 -- name: outbox_held_count
 -- What is tried again and what is parked, counted by themselves: a long backlog of new events must not hide them.
 SELECT state, COUNT(*) AS events, MIN(due) AS oldest

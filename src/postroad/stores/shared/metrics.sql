@@ -16,11 +16,18 @@ SELECT DISTINCT latest.topic AS topic
          ORDER BY d.{published_at} DESC LIMIT :most) latest;
 
 -- name: inbox_failed_count
--- No more than so many are looked at: those that failed for good are kept, and may have become many.
+-- No more than so many of each are looked at: those that failed for good are kept, and may have become many. So are
+-- those that were refused, which are not looked at.
 SELECT state, COUNT(*) AS records, MAX(retry_count) AS highest_retry_count
-  FROM (SELECT retry_count, CASE WHEN next_retry_at IS NOT NULL THEN 'waiting'
-                                 WHEN processed_at IS NOT NULL THEN 'refused' ELSE 'failed' END AS state
-          FROM {inbox} WHERE status <> 1 AND status = 2 AND consumer_group = :group LIMIT :most) looked_at
+  FROM (SELECT * FROM (
+          SELECT 'waiting' AS state, retry_count FROM {inbox}
+           WHERE status <> 1 AND status = 2 AND consumer_group = :group AND next_retry_at IS NOT NULL
+           ORDER BY next_retry_at LIMIT :most) waiting
+        UNION ALL
+        SELECT * FROM (
+          SELECT 'failed' AS state, retry_count FROM {inbox}
+           WHERE status <> 1 AND status = 2 AND consumer_group = :group AND next_retry_at IS NULL
+             AND processed_at IS NULL LIMIT :most) failed) looked_at
  GROUP BY state;
 
 -- name: command_counts
