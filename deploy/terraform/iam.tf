@@ -54,6 +54,13 @@ resource "google_pubsub_subscription_iam_member" "look_at_dead_letters" {
   member       = each.value
 }
 
+# It serves their number. Who may not take them, even to give them back, cannot count them.
+resource "google_pubsub_subscription_iam_member" "reader_counts_dead_letters" {
+  subscription = google_pubsub_subscription.dead_letters.name
+  role         = "roles/pubsub.subscriber"
+  member       = google_service_account.reader.member
+}
+
 # Without these two grants Pub/Sub cannot dead-letter, and delivers for ever.
 resource "google_pubsub_topic_iam_member" "pubsub_buries" {
   topic  = google_pubsub_topic.dead_letters.name

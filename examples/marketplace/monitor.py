@@ -14,6 +14,7 @@ from examples.marketplace.schema import outbox_events
 from examples.marketplace.shop import Shop
 from postroad.errors import BrokerError
 
+EXCHANGE: Final = "order.events.exchange"
 DEAD_LETTER_QUEUE: Final = "order.dlq.queue"
 DELAY_QUEUE: Final = "order.timeout.delay.queue"
 BACKLOG_LIMIT: Final = 1_000
@@ -100,11 +101,11 @@ async def _queues(shop: Shop) -> tuple[QueueState, ...]:
 
     management = Management(parse(shop.road.broker_url))
     read = [queue.name for queue in QUEUES]
-    # These come into being when a message is to be tried again later.
-    retries = sorted(await _asked(management.delay_queues, *read) or ())
-    names = [*read, DELAY_QUEUE, *retries, DEAD_LETTER_QUEUE]
+    # These come into being when a message is to be tried again later, or a time-out has waited for its relay.
+    others = sorted(await _asked(management.delay_queues, EXCHANGE, *read) or ())
+    names = [*read, DELAY_QUEUE, *others, DEAD_LETTER_QUEUE]
     told = await asyncio.gather(*(_asked(management.queue, name) for name in names))
-    meant_to_wait = {DELAY_QUEUE, *retries}
+    meant_to_wait = {DELAY_QUEUE, *others}
     return tuple(_measured(name, queue, name in meant_to_wait) for name, queue in zip(names, told, strict=True))
 
 

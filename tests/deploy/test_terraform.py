@@ -106,9 +106,10 @@ def test_each_may_do_what_it_does_and_nothing_more() -> None:
         (reader, dead),
         (agent, dead),
     }
-    subscription = "google_pubsub_subscription.reader.name"
+    subscription, dead_letters = (f"google_pubsub_subscription.{name}.name" for name in ("reader", "dead_letters"))
     assert {(one["member"], one["subscription"]) for one in on_subscriptions if one["role"] == SUBSCRIBER} == {
         (reader, subscription),
+        (reader, dead_letters),
         (agent, subscription),
     }
     assert {one["role"] for one in (*on_topics, *on_subscriptions)} == {PUBLISHER, SUBSCRIBER, VIEWER}

@@ -16,7 +16,7 @@ from postroad.brokers.base import Refused
 from postroad.brokers.rabbitmq.address import parse
 from postroad.errors import ConfigurationError
 from tests.marketplace.conftest import OpenShop
-from tests.support.marketplace import REAL, eventually, outbox, paid_order, rows, told
+from tests.support.marketplace import REAL, eventually, outbox, paid_order, pending_order, rows, told
 from tests.support.rabbitmq import api, outsider
 
 pytestmark = pytest.mark.parametrize(("store_kind", "broker_kind"), REAL)
@@ -152,6 +152,17 @@ async def test_what_is_tried_again_waits_in_a_queue_beside_the_six_and_is_watche
     assert there.keys() - QUEUES.keys() == {"order.fulfillment.queue.delay.1s"}
     assert {name: there[name] for name in QUEUES} == QUEUES
     assert await shop.road.broker.apply(shop.topology) == []
+
+
+@pytest.mark.spec("R12")
+async def test_a_timeout_that_was_relayed_late_waits_beside_the_six_too_and_is_watched_there(shop: Shop) -> None:
+    """In the queue with the fixed time it would wait the whole of it once more."""
+    await pending_order(shop)
+    async with shop.road.store.transaction() as connection:
+        late = "UPDATE outbox_events SET deliver_at = deliver_at - INTERVAL 1 MINUTE WHERE event_type = 'ORDER_TIMEOUT'"
+        await connection.execute(text(late))
+    async with shop.running(consumers=False, sweep=False):
+        assert await eventually(lambda: watched_beside_the_six(shop)) == {f"{EXCHANGE}.delay.600s": 1}
 
 
 async def watched_beside_the_six(shop: Shop) -> dict[str, int | None]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from proof.simulator.faults import PUBSUB_REQUEST, PUBSUB_SERVER
 from proof.simulator.runs import simulator
 from proof.simulator.world import LEAST_FAULTS
 
@@ -35,6 +36,7 @@ def test_over_pubsub_too_no_seed_breaks_a_promise(tmp_path: Path) -> None:
     assert figures["seeds"] == SEEDS
     assert figures["fewest faults of a seed"] >= LEAST_FAULTS
     assert figures["by kind"]["stream breaks"] > SEEDS
+    assert figures["by kind"].keys() >= {*PUBSUB_REQUEST, *PUBSUB_SERVER}
 
 
 def test_over_pubsub_too_the_same_seed_is_the_same_story(quiet: None) -> None:

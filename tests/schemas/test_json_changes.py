@@ -19,10 +19,20 @@ def schema(required: list[str] | None = None, **properties: Any) -> dict[str, An
 
 TEXT, NUMBER = {"type": "string"}, {"type": "integer"}
 NULL = {"type": "null"}
+NUMBERS, TEXTS, FLAGS = ({"type": "array", "items": {"type": name}} for name in ("integer", "string", "boolean"))
+LETTER, K = {"enum": ["x", "y"]}, {"$ref": "#/$defs/K"}
 
 
 def refs(**fields: Any) -> dict[str, Any]:
     return {"$ref": "#/$defs/M", "$defs": {"M": schema(n={"$ref": "#/$defs/N"}), "N": schema(**fields)}}
+
+
+def shared(fields: dict[str, Any], **definitions: Any) -> dict[str, Any]:
+    return schema(**fields) | {"$defs": definitions}
+
+
+def either(*branches: dict[str, Any]) -> dict[str, Any]:
+    return schema(a={"anyOf": list(branches)})
 
 
 def patterned(patterns: dict[str, Any]) -> dict[str, Any]:
@@ -31,6 +41,14 @@ def patterned(patterns: dict[str, Any]) -> dict[str, Any]:
 
 def recursive(**fields: Any) -> dict[str, Any]:
     return {"$ref": "#/$defs/N", "$defs": {"N": schema(next={"$ref": "#/$defs/N"}, **fields)}}
+
+
+def crossing(steps: int, **fields: Any) -> dict[str, Any]:
+    """Refers to itself at every other step: two of them, one begun a step later, never refer at once."""
+    begun: dict[str, Any] = {"$ref": "#/$defs/N"}
+    for _ in range(steps):
+        begun = schema(next=begun, **fields)
+    return begun | {"$defs": {"N": schema(next=schema(next={"$ref": "#/$defs/N"}, **fields), **fields)}}
 
 
 @pytest.mark.spec("P8")
@@ -88,6 +106,21 @@ def recursive(**fields: Any) -> dict[str, Any]:
         (refs(a=TEXT), refs(a=NUMBER), ["N a field-type-changed"]),
         (recursive(a=TEXT), recursive(a=TEXT), []),
         (recursive(a=TEXT), recursive(), ["N a field-removed"]),
+        (crossing(2, a=TEXT), crossing(1, a=TEXT), []),
+        (shared({"a": LETTER, "b": LETTER}), shared({"a": K, "b": K}, K=LETTER), []),
+        (shared({"a": LETTER, "b": NUMBER}), shared({"a": K, "b": K}, K=LETTER), ["M b field-type-changed"]),
+        (
+            shared({"a": TEXT, "b": TEXT}),
+            shared({"a": K, "b": K}, K=NUMBER),
+            ["M a field-type-changed", "M b field-type-changed"],
+        ),
+        (shared({"a": K, "b": K}, K=LETTER), shared({"a": LETTER, "b": NUMBER}), ["K  field-type-changed"]),
+        (either(NUMBERS, TEXTS), either(TEXTS, NUMBERS), []),
+        (either(NUMBERS, TEXTS), either(FLAGS, TEXTS), ["M a[] field-type-changed"]),
+        (either(NUMBERS, TEXTS), either(TEXTS, FLAGS), ["M a[] field-type-changed"]),
+        (either(NUMBERS, NUMBERS), either(NUMBERS, TEXTS), ["M a[] field-type-changed"]),
+        (either(NUMBERS, TEXTS), either(NUMBERS), ["M a field-type-changed"]),
+        (either(NUMBERS), either(NUMBERS, TEXTS), ["M a field-type-changed"]),
         (schema(a=True), schema(a=False), ["M a field-type-changed"]),
         ({"$ref": "#/$defs/gone"}, {"$ref": "#/$defs/gone"}, []),
         ({"$ref": "#"}, {"$ref": "#"}, []),

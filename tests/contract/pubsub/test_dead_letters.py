@@ -3,10 +3,12 @@
 import asyncio
 from typing import Any
 
+import grpc
 import pytest
 
 from postroad import Postroad, operations
 from postroad.brokers.base import Flow, Subscription, Topology
+from postroad.brokers.pubsub.address import Address
 from postroad.brokers.pubsub.broker import PubSubBroker
 from postroad.errors import BrokerUnavailable
 from postroad.testing.post import Post
@@ -110,6 +112,30 @@ async def test_looking_hides_nothing_from_the_next_who_looks(post: Post, broker:
 async def test_a_topic_without_dead_letters_has_none(broker: PubSubBroker) -> None:
     assert list(await broker.dead_letters("nowhere.at.events")) == []
     assert await broker.revive("nowhere.at.events", ["1"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "seen"),
+    [
+        (grpc.StatusCode.DEADLINE_EXCEEDED, True),
+        (grpc.StatusCode.PERMISSION_DENIED, False),
+        (grpc.StatusCode.UNAUTHENTICATED, False),
+        (grpc.StatusCode.UNAVAILABLE, False),
+    ],
+)
+async def test_in_the_cloud_silence_means_that_nothing_is_dead_and_a_refusal_does_not(
+    post: Post, broker: PubSubBroker, code: grpc.StatusCode, seen: bool
+) -> None:
+    async def answer(_: Any) -> None:
+        raise broker._line.explained(grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), "no"))
+
+    overheard(broker, "Subscriber/Pull", answer)
+    broker._graveyard._address = Address(broker._address.project)
+    if seen:
+        assert list(await broker.dead_letters(post.topic)) == []
+        return
+    with pytest.raises(BrokerUnavailable):
+        await broker.dead_letters(post.topic)
 
 
 @pytest.mark.spec("P3", "P14")

@@ -6,12 +6,13 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+import grpc
 from google.protobuf.empty_pb2 import Empty
 
 from postroad.brokers.base import Confirmed, DeadLetter, Refused
 from postroad.brokers.pubsub.address import Address, short
 from postroad.brokers.pubsub.letter import fitting_value, published_at, read, with_notes
-from postroad.brokers.pubsub.line import Line, Rejection, missing, raw
+from postroad.brokers.pubsub.line import Line, Outage, Rejection, missing, raw
 from postroad.brokers.pubsub.publisher import Publisher
 from postroad.brokers.pubsub.receiver import PubSubDelivery
 from postroad.clock import Clock
@@ -131,8 +132,10 @@ class Graveyard:
                 answer = await self._line.ask(
                     "Subscriber/Pull", request, raw("PullResponse"), about="subscription", timeout=_PATIENCE
                 )
-            except BrokerUnavailable:
-                if self._address.emulator or not await self._is_there(topic):
+            except Outage as outage:
+                # Whoever is turned away has seen nothing, not that there is nothing.
+                silent = outage.code is grpc.StatusCode.DEADLINE_EXCEEDED
+                if self._address.emulator or not silent or not await self._is_there(topic):
                     raise
                 return  # nothing has come in all that time
             except Rejection as rejection:

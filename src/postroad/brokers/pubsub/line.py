@@ -71,6 +71,14 @@ class Rejection(BrokerError):
         """`causes`: for each acknowledgement id that was refused, why."""
 
 
+class Outage(BrokerUnavailable):
+    """Pub/Sub has answered nothing, or not us."""
+
+    def __init__(self, code: grpc.StatusCode, told: str) -> None:
+        super().__init__(told)
+        self.code = code
+
+
 def missing(rejection: Rejection) -> bool:
     return rejection.code is grpc.StatusCode.NOT_FOUND
 
@@ -114,11 +122,11 @@ class Line:
         if code in _OUTAGES and not causes:
             where = f"Pub/Sub at {self._address.target}"
             if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-                return BrokerUnavailable(f"{where} did not answer in time. Is it running, and reachable from here?")
-            return BrokerUnavailable(f"{where} cannot be reached ({details or code.name}). Is it running?")
+                return Outage(code, f"{where} did not answer in time. Is it running, and reachable from here?")
+            return Outage(code, f"{where} cannot be reached ({details or code.name}). Is it running?")
         if code in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED):
             # For a person to mend: no message's fault.
-            return BrokerUnavailable(f"Pub/Sub turns us away ({self._address.told}): {details}. Check the roles.")
+            return Outage(code, f"Pub/Sub turns us away ({self._address.told}): {details}. Check the roles.")
         return Rejection(code, details, self._address.told, causes)
 
     async def aclose(self) -> None:

@@ -1,5 +1,6 @@
 """Two JSON Schemas, field by field."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ _UNTYPED: Final = frozenset(
 )  # fmt: skip
 """What is compared in its own way, or says nothing about the values."""
 _ANYTHING: Final[Schema] = {}
+_NOTHING: Final[Schema] = {"not": {}}
 _MOST_STEPS: Final = 64
 
 
@@ -26,7 +28,8 @@ def compare(file: str, old: Schema, new: Schema) -> Iterator[Break]:
 class _Comparison:
     def __init__(self, file: str, old: Schema, new: Schema) -> None:
         self._file, self._old, self._new = file, old, new
-        self._seen: set[tuple[str, str]] = set()
+        self._seen: set[tuple[str, str, int, int]] = set()
+        """Where which two met, by identity: all of them live as long as the two files do."""
 
     def breaks(self) -> Iterator[Break]:
         message = str(self._old.get("title") or self._old.get("$ref", "").rpartition("/")[2] or "payload")
@@ -36,12 +39,13 @@ class _Comparison:
         if not old and not new:
             return  # anything, as before
         if "$ref" in old or "$ref" in new:
-            pair = str(old.get("$ref")), str(new.get("$ref"))
-            if pair in self._seen:
-                return
-            self._seen.add(pair)
-            message, path = (pair[0].rpartition("/")[2], "") if "$ref" in old else (message, path)
+            message, path = (str(old["$ref"]).rpartition("/")[2], "") if "$ref" in old else (message, path)
             old, new = _resolved(self._old, old), _resolved(self._new, new)
+            # Where one side refers and the other does not, the reference alone would stand for many pairs.
+            meeting = message, path, id(old), id(new)
+            if meeting in self._seen:
+                return
+            self._seen.add(meeting)
         if _signature(old) != _signature(new):
             yield Break(self._file, message, path, "field-type-changed", f"{_told(old)} → {_told(new)}")
             return
@@ -60,11 +64,12 @@ class _Comparison:
         """`anyOf` and the like: the same ones, each as before."""
         for word in ("anyOf", "oneOf", "allOf"):
             before, after = _by_kind(old.get(word, ())), _by_kind(new.get(word, ()))
-            if before.keys() != after.keys():
-                change = f"{' | '.join(sorted(before))} → {' | '.join(sorted(after))}"
+            if _counted(before) != _counted(after):
+                change = f"{' | '.join(_counted(before))} → {' | '.join(_counted(after))}"
                 yield Break(self._file, message, path, "field-type-changed", change)
             for kind in before.keys() & after.keys():
-                yield from self._values(message, path, before[kind], after[kind])
+                for one, other in _paired(before[kind], after[kind]):
+                    yield from self._values(message, path, one, other)
 
     def _properties(self, message: str, path: str, old: Schema, new: Schema) -> Iterator[Break]:
         before, after = old.get("properties", {}), new.get("properties", {})
@@ -124,7 +129,7 @@ def _schema(value: object) -> Schema:
     """`true` takes anything, `false` nothing; both are schemas."""
     if isinstance(value, Mapping):
         return value
-    return {"not": {}} if value is False else _ANYTHING
+    return _NOTHING if value is False else _ANYTHING
 
 
 def _resolved(root: Schema, schema: Schema) -> Schema:
@@ -148,8 +153,26 @@ def _signature(schema: Schema) -> tuple[Schema, bool]:
     return told, "enum" in schema
 
 
-def _by_kind(branches: Any) -> dict[str, Schema]:
-    return {str(branch.get("$ref", _told(branch))).rpartition("/")[2]: branch for branch in map(_schema, branches)}
+def _by_kind(branches: Any) -> Mapping[str, list[Schema]]:
+    found = defaultdict(list)
+    for branch in map(_schema, branches):
+        found[str(branch.get("$ref", _told(branch))).rpartition("/")[2]].append(branch)
+    return found
+
+
+def _counted(branches: Mapping[str, list[Schema]]) -> list[str]:
+    return sorted(kind for kind, some in branches.items() for _ in some)
+
+
+def _paired(before: list[Schema], after: list[Schema]) -> Iterator[tuple[Schema, Schema]]:
+    """Each with the one that reads the same, the others in their order."""
+    changed, rest = [], list(after)
+    for one in before:
+        if one in rest:
+            yield one, rest.pop(rest.index(one))
+        else:
+            changed.append(one)
+    yield from zip(changed, rest, strict=False)
 
 
 def _told(schema: Schema) -> str:
