@@ -3,10 +3,13 @@
 import asyncio
 import time
 from collections.abc import Awaitable
-from datetime import UTC, datetime
-from typing import Protocol, TypeVar
+from datetime import UTC, datetime, timedelta
+from typing import Final, Protocol, TypeVar
 
 T = TypeVar("T")
+
+SKEW: Final = timedelta(seconds=5)
+"""By which a broker's stamps may be ahead of our clock: they are its own, or of the host whose relay has published."""
 
 
 class Clock(Protocol):

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from postroad.brokers.base import Subscription, Topology
+from postroad.clock import SKEW
 from postroad.errors import (
     BrokerUnavailable,
     ConfigurationError,
@@ -32,8 +33,8 @@ async def drain(road: "Postroad", timeout: float) -> None:
     if road.commands.handled:
         await _until_nothing(road, partial(_unfinished, road), deadline, timeout)
     await _until_nothing(road, partial(unsent, road, written_by), deadline, timeout)
-    # Whatever is published after this moment was written after the call.
-    sent_by = road.clock.now()
+    # Whatever is published after this moment was written after the call; by whose clock, only the broker knows.
+    sent_by = road.clock.now() + SKEW
     for subscription in road.topology.subscriptions:
         await _until_nothing(road, partial(_unhandled, road, subscription, sent_by), deadline, timeout)
     for group in road.groups:

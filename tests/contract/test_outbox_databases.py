@@ -5,8 +5,13 @@ import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
+from unittest.mock import Mock
 
+import psycopg
+import pymysql
 import pytest
+from psycopg.rows import dict_row
+from pymysql.cursors import DictCursor
 from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import create_async_engine
@@ -17,6 +22,7 @@ from postroad.stores import Store, open_store
 from postroad.stores.migrations import migrate
 from postroad.stores.tables import DEFAULT_OUTBOX
 from postroad.testing.office import Office, Posted
+from tests.contract.test_outbox_drivers import begun, connect
 from tests.contract.test_outbox_transactions import ASYNC_DRIVERS, SYNC_DRIVERS
 
 
@@ -27,6 +33,10 @@ async def other(database_url: str) -> AsyncIterator[Store]:
     await migrate(store, [DEFAULT_OUTBOX])
     yield store
     await store.aclose()
+
+
+only_postgresql = pytest.mark.parametrize("store_kind", ["postgresql"])
+only_servers = pytest.mark.parametrize("store_kind", ["postgresql", "mariadb"])
 
 
 def engine_to(store_kind: str, url: str) -> Engine:
@@ -55,6 +65,80 @@ async def test_another_services_database_is_refused_although_it_has_the_tables(
             session.rollback()
         engine.dispose()
     assert not await Office(other).rows()
+
+
+@pytest.mark.spec("F2")
+async def test_so_it_is_through_a_plain_driver(
+    office: Office, other: Store, store_kind: str, database_url: str
+) -> None:
+    told = re.escape(f"This connection is on {make_url(database_url).database}, Postroad's tables are in ")
+    with begun(store_kind, database_url) as connection:
+        for _ in range(2):
+            with pytest.raises(ConfigurationError, match=told):
+                office.outbox.add(connection, Posted("a"))
+    assert not await Office(other).rows()
+
+
+@only_postgresql
+async def test_so_it_is_through_asynchronous_psycopg(office: Office, other: Store, database_url: str) -> None:
+    told = re.escape(f"This connection is on {make_url(database_url).database}, Postroad's tables are in ")
+    async with await psycopg.AsyncConnection.connect(database_url) as connection, connection.transaction():
+        for _ in range(2):
+            with pytest.raises(ConfigurationError, match=told):
+                await office.outbox.add(connection, Posted("a"))
+    assert not await Office(other).rows()
+
+
+@pytest.fixture
+def asked(office: Office, monkeypatch: pytest.MonkeyPatch) -> Mock:
+    """Is told what a database has said of itself."""
+    asked = Mock(wraps=office.store.refuse_other)
+    monkeypatch.setattr(office.store, "refuse_other", asked)
+    return asked
+
+
+@only_servers
+async def test_a_driver_that_names_the_services_database_costs_no_question(
+    office: Office, store_kind: str, store_url: str, asked: Mock
+) -> None:
+    with begun(store_kind, store_url) as connection:
+        office.outbox.add(connection, Posted("a"))
+    assert not asked.called
+
+
+@pytest.mark.parametrize("store_kind", ["mariadb"])
+@pytest.mark.parametrize("first", ["", "other"])
+async def test_a_pymysql_connection_may_have_changed_to_the_services_database(
+    office: Office, store_kind: str, store_url: str, database_url: str, first: str, asked: Mock
+) -> None:
+    with closing(connect(store_kind, database_url if first else f"{store_url.rpartition('/')[0]}/")) as connection:
+        assert isinstance(connection, pymysql.Connection)
+        connection.select_db(make_url(store_url).database)
+        connection.cursorclass = DictCursor
+        for parcel in "ab":
+            connection.begin()
+            office.outbox.add(connection, Posted(parcel))
+            connection.commit()
+    assert asked.call_count == 1
+    assert len(await office.rows()) == 2
+
+
+@only_postgresql
+async def test_a_psycopg_connection_may_have_another_name_for_it(
+    office: Office, store_kind: str, store_url: str, asked: Mock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As behind a pooler."""
+    monkeypatch.setattr(psycopg.ConnectionInfo, "dbname", "by-another-name")
+    with begun(store_kind, store_url) as connection:
+        assert isinstance(connection, psycopg.Connection)
+        connection.row_factory = dict_row
+        for parcel in "ab":
+            office.outbox.add(connection, Posted(parcel))
+    async with await psycopg.AsyncConnection.connect(store_url, row_factory=dict_row) as other, other.transaction():
+        for parcel in "cd":
+            await office.outbox.add(other, Posted(parcel))
+    assert asked.call_count == 2
+    assert len(await office.rows()) == 4
 
 
 async def test_an_engine_that_only_the_database_can_tell_about_is_asked_once(

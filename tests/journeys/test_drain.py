@@ -1,7 +1,11 @@
 """Waiting for everything to settle: through outages, and with an end."""
 
 import asyncio
+import re
+from contextlib import nullcontext
+from datetime import timedelta
 from pathlib import Path
+from unittest.mock import AsyncMock
 from uuid import UUID, uuid4
 
 import msgspec
@@ -9,6 +13,7 @@ import pytest
 from sqlalchemy import text
 
 from postroad import Postroad, event, operations
+from postroad.brokers.base import Depth
 from postroad.errors import ConfigurationError
 from postroad.testing import FaultyBroker, FaultyStore, VirtualClock
 from tests.journeys.test_running import ParcelSent, make_road
@@ -122,6 +127,22 @@ async def test_it_gives_up_at_its_time_and_not_before(tmp_path: Path) -> None:
         with pytest.raises(TimeoutError, match=r"not drained within 0\.3 s: unsent events"):
             draining.result()
         assert clock.monotonic() - begun == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize(("ahead", "told"), [(1, "not drained within 0.3 s: 1 messages in"), (6, None)])
+async def test_a_broker_whose_clock_is_ahead_does_not_end_it_early(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead: int, told: str | None
+) -> None:
+    clock = VirtualClock()
+    async with Postroad("post", f"sqlite:///{tmp_path}/post.db", "embedded:", clock=clock) as road:
+        road.on(ParcelSent, group="readers")(lambda event: None)
+        await road.migrate()
+        stamp = clock.now() + timedelta(seconds=ahead)
+        monkeypatch.setattr(road.broker, "depth", AsyncMock(return_value=Depth(1, 0, stamp)))
+        draining = asyncio.create_task(road.drain(timeout=0.3))
+        await run_out(clock, draining)
+        with pytest.raises(TimeoutError, match=re.escape(told)) if told else nullcontext():
+            draining.result()
 
 
 async def test_what_is_done_in_the_last_moment_counts(tmp_path: Path) -> None:

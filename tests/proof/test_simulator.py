@@ -343,7 +343,7 @@ async def add_under_another_id(self: Any, connection: Any, outbox: Any, row: Any
 
 async def run_again_what_left_another_event(self: Any) -> None:
     for piece in ranges(await self.look.commands_span()):
-        async for rows in self.look.orphaned(piece):
+        async for rows in self.look.orphaned(piece, self.look.window.since):
             for row in rows:
                 await self._act("orphaned_command", "repair.command", str(row.id), "", command_id=UUID(str(row.id)))
 

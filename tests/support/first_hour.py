@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 COMMAND = (sys.executable, "-c", "import sys; sys.argv[0] = 'postroad'; from postroad.cli import main; main()")
 
 SERVICE = """
-import asyncio, os, msgspec
+import asyncio, os, sqlite3, msgspec
 from postroad import Postroad, event
 from sqlalchemy import text
 
@@ -48,6 +48,11 @@ async def lease():
     async with road.session() as session:
         until = (await session.execute(locked)).scalar_one()
     print((road.store.time_out(until) - road.store.clock.now()).total_seconds())
+
+async def deadlines():
+    with sqlite3.connect(road.broker.address.partition(":")[2]) as file:
+        held = "SELECT DISTINCT s.ack_deadline FROM receiver r JOIN subscription s ON s.id = r.subscription"
+        print(*(deadline for (deadline,) in file.execute(held)))
 
 async def receipts():
     async with road.session() as session:

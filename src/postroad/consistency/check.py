@@ -1,7 +1,7 @@
 """Compare the stages with each other, piece by piece; nothing is changed, and only first ids are kept."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from postroad.consistency.readmodels import behind
@@ -80,9 +80,9 @@ class Look:
     async def events_span(self) -> Any:
         return (await self.store.read("check_events_span", since=self.window.since)).rows[0]
 
-    async def orphaned(self, piece: Mapping[str, Any]) -> AsyncIterator[list[Any]]:
+    async def orphaned(self, piece: Mapping[str, Any], since: datetime) -> AsyncIterator[list[Any]]:
         """By command type. One whose event nobody declares can never have it: `postroad names check` tells."""
-        within: dict[str, Any] = {"since": self.window.since, "until": self.window.now}
+        within: dict[str, Any] = {"since": since, "until": self.window.now}
         known = set(declared_names())
         for command, event in self.road.commands.events.items():
             if event in known:
@@ -108,7 +108,7 @@ class Look:
         span = await self.commands_span()
         self.commands = span.total
         for piece in ranges(span):
-            async for rows in self.orphaned(piece):
+            async for rows in self.orphaned(piece, self.window.since):
                 yield self._told("orphaned_command", "", rows)
 
     async def _events(self) -> AsyncIterator[Found]:

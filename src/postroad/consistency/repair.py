@@ -99,13 +99,23 @@ class _Repair:
 
     async def orphaned_commands(self) -> None:
         for piece in ranges(await self.look.commands_span()):
-            async for rows in self.look.orphaned(piece):
-                for row in rows:
-                    id = self.store.id_out(row.id)
-                    if (await self.store.read("events_caused", causation_id=str(id))).rows:
+            # Before that, what it added to the outbox may have been cleared away, and nobody can tell.
+            async for rows in self.look.orphaned(piece, self.look.window.kept_from):
+                ids = [self.store.id_out(row.id) for row in rows]
+                sent = await self._added_events(ids)
+                for id in ids:
+                    if str(id) in sent or (await self.store.read("events_caused", causation_id=str(id))).rows:
                         continue  # it left other events: run again, it would take effect a second time
                     detail = "completed without any event; runs again"
                     await self._act("orphaned_command", "repair.command", str(id), detail, command_id=id)
+
+    async def _added_events(self, commands: Sequence[UUID]) -> set[str]:
+        """Those whose handlers wrote to an outbox, by `road.add` for instance."""
+        found: set[str] = set()
+        for outbox in self.road.outboxes if commands else ():
+            asked = await self.store.read("outbox_caused", outbox, causes=[str(id) for id in commands])
+            found |= {row.cause for row in asked.rows}
+        return found
 
     async def expired_commands(self) -> None:
         until = self.look.window.until

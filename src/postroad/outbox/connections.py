@@ -1,7 +1,7 @@
 """The caller's connection, whatever it is. All kinds run the same statement; only the executors differ."""
 
 import re
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -119,6 +119,22 @@ _SQLALCHEMY: dict[type, Write] = {
 # -- plain drivers -----------------------------------------------------------------------------------
 
 
+def _may_be_elsewhere(connection: Any, store: Store, name: str | None) -> bool:
+    """`name`: the database that the driver was given; asyncpg keeps it to itself. By way of a proxy ours may have
+    another name, so that the database has the last word: it is asked once for each connection."""
+    return not (name and store.is_ours(name)) and connection not in store.beside_us
+
+
+def _settle_where(connection: Any, store: Store, told: Sequence[str | None]) -> None:
+    store.refuse_other(told)
+    store.beside_us.add(connection)
+
+
+def _tuples(cursor: object) -> type:
+    """Whatever shape the caller's rows have."""
+    return tuple
+
+
 def _in_transaction(psycopg_connection: Any) -> bool:
     idle = 0  # PQTRANS_IDLE of libpq
     return bool(psycopg_connection.pgconn.transaction_status != idle)
@@ -126,6 +142,9 @@ def _in_transaction(psycopg_connection: Any) -> bool:
 
 def _write_psycopg(connection: Any, store: Store, table: OutboxTable, row: Row, wake: Wake) -> None:
     _require(_in_transaction(connection), "with connection.transaction():", "connection")
+    if _may_be_elsewhere(connection, store, connection.info.dbname):
+        asking = connection.cursor(row_factory=_tuples)
+        _settle_where(connection, store, asking.execute(store.databases_sql).fetchone())
     with _Translating(store, row):
         connection.execute(_restyled(store, table, "pyformat"), row)
     wake.soon()
@@ -136,7 +155,15 @@ def _write_psycopg_async(
 ) -> Coroutine[Any, Any, None]:
     _require(_in_transaction(connection), "async with connection.transaction():", "connection", "await ")
     statement = _restyled(store, table, "pyformat")
-    return _finish(partial(connection.execute, statement, row), store, row, wake)
+
+    async def run() -> None:
+        if _may_be_elsewhere(connection, store, connection.info.dbname):
+            asking = connection.cursor(row_factory=_tuples)
+            await asking.execute(store.databases_sql)
+            _settle_where(connection, store, await asking.fetchone())
+        await connection.execute(statement, row)
+
+    return _finish(run, store, row, wake)
 
 
 def _write_asyncpg(
@@ -158,6 +185,13 @@ async def _finish(run: Callable[[], Awaitable[Any]], store: Store, row: Row, wak
 def _write_pymysql(connection: Any, store: Store, table: OutboxTable, row: Row, wake: Wake) -> None:
     in_transaction = 1  # SERVER_STATUS_IN_TRANS of the MySQL protocol
     _require(bool(connection.server_status & in_transaction), "connection.begin()", "connection")
+    name = connection.db  # bytes, once it is connected
+    if _may_be_elsewhere(connection, store, name.decode(connection.encoding) if isinstance(name, bytes) else name):
+        from pymysql.cursors import Cursor  # whatever kind the caller's are
+
+        with connection.cursor(Cursor) as asking:
+            asking.execute(store.databases_sql)
+            _settle_where(connection, store, asking.fetchone())
     with _Translating(store, row), connection.cursor() as cursor:
         cursor.execute(_restyled(store, table, "pyformat"), row)
     wake.soon()

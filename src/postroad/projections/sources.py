@@ -3,12 +3,12 @@
 import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 from uuid import uuid4
 
 from postroad.brokers.base import Broker, Delivery, Flow, Receiver, Replaying, Subscription, Topology
-from postroad.clock import Clock
+from postroad.clock import SKEW, Clock
 from postroad.errors import BrokerError, BrokerUnavailable, PoisonError, UnsupportedByBroker
 from postroad.message import Message
 from postroad.naming import check_group
@@ -17,8 +17,6 @@ from postroad.stores.history import Place, pages
 from postroad.stores.rows import message_of
 from postroad.stores.tables import OutboxTable
 
-_SKEW: Final = timedelta(seconds=5)
-"""By which the broker's clock may be ahead of ours."""
 _PATIENCE: Final = 1.0
 """Seconds; then the broker is asked again whether there is more: what it counts may not be for us."""
 _SILENCE: Final = 60.0
@@ -100,7 +98,7 @@ class BrokerSource:
 
     async def read(self) -> AsyncGenerator[Message | None, None]:
         await self.size()
-        until = self._clock.now() + _SKEW
+        until = self._clock.now() + SKEW
         try:
             for subscription in self._subscriptions:
                 # Closed before its subscription goes.

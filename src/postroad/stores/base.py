@@ -82,8 +82,8 @@ class Store:
 
     def __init__(self, url: URL, engine: AsyncEngine, clock: Clock) -> None:
         self.url, self._engine, self.clock = url, engine, clock
-        self.beside_us = WeakSet([engine.sync_engine])
-        """Engines whose connections were seen to be on this database."""
+        self.beside_us: WeakSet[object] = WeakSet([engine.sync_engine])
+        """Engines, and drivers' connections, that were seen to be on this database."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sql: dict[tuple[str, OutboxTable | None], str] = {}
         self._texts: dict[tuple[str, OutboxTable | None], TextClause] = {}

@@ -1,10 +1,11 @@
 """What is repaired is whole again, is audited, and is not repaired twice; without `apply` nothing is touched."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from uuid import UUID, uuid4
 
 import pytest
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from postroad import Postroad, operations
 from postroad.consistency import Repaired, repair
@@ -13,7 +14,7 @@ from postroad.inbox.records import Records
 from postroad.inbox.scheduler import RetryScheduler
 from postroad.stores import Store
 from postroad.stores.tables import OutboxTable
-from tests.support.genesis import StartSession, change, genesis, kept
+from tests.support.genesis import SessionStarted, StartSession, change, genesis, kept
 from tests.support.harm import OLD, at, forget, found, lived, of
 
 
@@ -58,7 +59,8 @@ async def test_a_dry_run_tells_the_same_and_changes_nothing(road: Postroad) -> N
     _, second, third = await lived(road)
     id = uuid4()
     (event,) = await road.execute(StartSession("s-9"), command_id=id)
-    await forget(road, "{domain_events}", event.id)
+    for table in ("{domain_events}", "postroad_outbox"):
+        await forget(road, table, event.id)
     await forget(road, "postroad_outbox", second)
     await change(road, f"UPDATE {{inbox}} SET status = 0, locked_until = {OLD} {at(road, third)}")
     before = await kept(road)
@@ -91,8 +93,10 @@ async def test_what_runs_again_without_an_event_is_left_at_that(road: Postroad) 
     """Its handler may have good reason not to bring about anything."""
     id = uuid4()
     (event,) = await road.execute(StartSession("s-0"), command_id=id)
-    await forget(road, "{domain_events}", event.id)
+    for table in ("{domain_events}", "postroad_outbox"):
+        await forget(road, table, event.id)
     await mended(road)
+    assert (await kept(road))["commands"] == ["PENDING"]
     await change(road, "UPDATE {commands} SET status = 'COMPLETED', finished_at = created_at")
     assert "orphaned_command" not in await found(road)
     assert await mended(road) == []
@@ -109,6 +113,41 @@ async def test_a_command_that_left_another_event_than_its_name_promises_is_told_
     assert "orphaned_command" in await found(road)
     assert await mended(road) == []
     assert (await kept(road))["commands"] == ["COMPLETED"]
+
+
+@pytest.fixture
+async def adding(store: Store, store_url: str) -> AsyncIterator[Postroad]:
+    """A service whose command brings about its event with `add`: the event store has nothing of it."""
+    async with Postroad("genesis", store_url, "embedded:") as road:
+        road.command("Command.Genesis.Session.Start", aggregate="session", key="session_id")(StartSession)
+
+        @road.handles(StartSession)
+        async def start(command: StartSession, session: AsyncSession, road: Postroad) -> None:
+            road.add(session, SessionStarted(command.session_id, command.title))
+
+        yield road
+
+
+@pytest.mark.spec("G9")
+async def test_a_command_whose_event_only_the_outbox_has_is_not_run_again(adding: Postroad) -> None:
+    for number in range(2):
+        await adding.execute(StartSession(f"s-{number}"))
+    assert "orphaned_command" in await found(adding)
+    assert await mended(adding) == []
+    # One of them has left nothing at all.
+    await change(adding, "DELETE FROM postroad_outbox WHERE aggregate_id = 's-1'")
+    (done,) = await mended(adding)
+    assert (done.kind, done.rows) == ("orphaned_command", 1)
+    assert (await kept(adding))["commands"] == ["COMPLETED", "PENDING"]
+
+
+@pytest.mark.spec("G9")
+async def test_of_a_command_whose_outbox_row_may_be_cleared_away_nobody_can_tell(adding: Postroad) -> None:
+    await adding.execute(StartSession("s-0"))
+    await change(adding, "DELETE FROM postroad_outbox")
+    adding.outbox_retention = 1800.0
+    assert await mended(adding) == []
+    assert (await kept(adding))["commands"] == ["COMPLETED"]
 
 
 @pytest.mark.spec("G9")

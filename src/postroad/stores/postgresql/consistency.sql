@@ -10,6 +10,11 @@ SELECT c.command_id AS id, COUNT(*) OVER () AS total
                    CAST(c.command_id AS text))
  ORDER BY c.seq LIMIT :limit;
 
+-- name: outbox_caused
+-- From end to end, once for all of them: an index would be paid for by every event that is written.
+SELECT DISTINCT CAST(x.{causation_id} AS text) AS cause FROM {outbox} x
+ WHERE CAST(x.{causation_id} AS text) = ANY(CAST(:causes AS text[]));
+
 -- name: check_missing_outbox
 -- Event and row are of one transaction, and one statement sees both or none: what is being written is never found.
 SELECT e.event_id AS id, e.aggregate_type AS aggregate_type, e.aggregate_id AS aggregate_id, COUNT(*) OVER () AS total
