@@ -63,7 +63,7 @@ async def _afresh(road: Postroad, work: Callable[[], Awaitable[float]]) -> float
 
 
 async def _publish_by_hand(address: Address, letters: Sequence[Any]) -> float:
-    """Requests made by hand of plain protobuf, with the header by which Google routes them, many on their way at once."""
+    """Requests made by hand of plain protobuf, with the header that Google routes by, many on their way at once."""
     channel = grpc.aio.insecure_channel(address.emulator)
     client = PublisherAsyncClient(transport=PublisherGrpcAsyncIOTransport(channel=channel))
     topic, waiting = address.topic(TOPIC), iter(letters)

@@ -59,8 +59,8 @@ class Addressed:
 
 
 class Sender:
-    """A producer. Its reports are heard by whoever waits for them: a thread of their own would have to wait for Python's
-    lock before each single one, five milliseconds while another thread is busy."""
+    """A producer. Its reports are heard by whoever waits for them: a thread of their own would have to wait for
+    Python's lock before each single one, five milliseconds while another thread is busy."""
 
     def __init__(self, address: Address, **more: object) -> None:
         self._producer = Producer(
@@ -98,7 +98,7 @@ class Sender:
 
         try:
             self._producer.produce(
-                letter.topic, value=letter.value, key=letter.key, headers=letter.headers, on_delivery=tell
+                letter.topic, value=letter.value, key=letter.key, headers=list(letter.headers), on_delivery=tell
             )
         except KafkaException as error:
             self._judge(error.args[0])
