@@ -1,6 +1,7 @@
 """A key whose head is parked, with a long backlog behind it: what the other keys notice of it."""
 
 import time
+from collections.abc import Iterator
 from itertools import count
 
 from bench.common import Figure, Scale, Target, fresh_road, side_by_side
@@ -24,6 +25,7 @@ async def measure(scale: Scale, server: str) -> list[Figure]:
         async with blocked.store.transaction() as connection:
             await connection.exec_driver_sql(_PARK)
         relays = {road: relay_to_nowhere(road) for road in (blocked, free)}
+        singles = {road: count() for road in (blocked, free)}
 
         async def read(road: Postroad) -> float:
             return await _quickest_read(road, relays[road], scale.of(3, 50))
@@ -33,15 +35,20 @@ async def measure(scale: Scale, server: str) -> list[Figure]:
             await settle_down(road)
             return await carried(relays[road], events)
 
+        async def one_by_one(road: Postroad) -> float:
+            return await _slow_one(road, relays[road], scale.of(3, 500), singles[road])
+
         for road in (blocked, free):
             await fill(road, 100, keys=100, first=next(numbers), prefix="waiting-")
             await settle_down(road)
         reads = await side_by_side(scale.rounds, lambda: read(blocked), lambda: read(free))
         rates = await side_by_side(scale.rounds, lambda: carry(blocked), lambda: carry(free))
+        waits = await side_by_side(scale.rounds, lambda: one_by_one(blocked), lambda: one_by_one(free))
     note = f"{backlog:,} rows behind a parked key"
     return [
         Figure("parked, read", *reads, "ms", Target(10, at_most=True, unit="ms"), note),
         Figure("parked, other keys", *rates, "events/s", Target(0.8), note),
+        Figure("parked, other keys, p99", *waits, "ms", Target(2, at_most=True), note),
     ]
 
 
@@ -56,3 +63,15 @@ async def _quickest_read(road: Postroad, relay: Relay, times: int) -> float:
         best = min(best, time.perf_counter() - begun)
         assert len(look.runs) == 100
     return best * 1000
+
+
+async def _slow_one(road: Postroad, relay: Relay, times: int, numbers: Iterator[int]) -> float:
+    """Milliseconds until an event of another key is carried: of a hundred, 99 take less."""
+    waits = []
+    for _ in range(times):
+        await fill(road, 1, keys=1, first=next(numbers), prefix="single-")
+        begun = time.perf_counter()
+        while not await relay.run_once():
+            pass
+        waits.append(time.perf_counter() - begun)
+    return sorted(waits)[len(waits) * 99 // 100] * 1000
