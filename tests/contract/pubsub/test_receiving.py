@@ -224,6 +224,36 @@ async def test_a_retry_stops_its_key_and_no_other(post: Post) -> None:
     assert await post.nothing_comes(receiver)
 
 
+@pytest.mark.spec("P6")
+async def test_what_a_dead_worker_held_comes_before_what_waits_for_it(broker: PubSubBroker, pubsub_url: str) -> None:
+    """The emulator hands out later ones of a key while earlier ones are still another's."""
+    post = Post(broker, ack_deadline=10)
+    await broker.apply(post.topology)
+    dead = await listening(post)
+    await post.send_texts("k", "ab")
+    await post.take(dead, 2)
+    assert dead.consumer is not None
+    for task in dead.consumer._tasks:
+        connections_thread().post(task.cancel)
+    heir = connected(pubsub_url)
+    receiver = await heir.subscribe(post.subscription.name, Flow())
+    await post.send_texts("k", "c")
+    (too_early,) = await post.take(receiver, 1)
+    assert too_early.data == b"c", "else this shows nothing"
+    await too_early.retry(0.0)
+    handled = ""
+    async with asyncio.timeout(60):
+        while handled != "abc":
+            for delivery in (deliveries := list(await receiver.receive())):
+                # It builds upon those before it. What is behind one that waits goes back, too, as the subscriber does it.
+                if handled + delivery.data.decode() not in ("a", "ab", "abc"):
+                    await asyncio.gather(*(one.retry(0.1) for one in deliveries[deliveries.index(delivery) :]))
+                    break
+                handled += delivery.data.decode()
+                await delivery.ack()
+    await heir.aclose()
+
+
 async def test_what_waits_for_its_retry_keeps_its_lease(post: Post, pubsub_url: str) -> None:
     receiver = await listening(post)
     await post.send_texts("k", "ab")

@@ -1,11 +1,15 @@
 """The order of each key, on this side of the wire.
 
 Every unsettled message has its place in its key's lane, waiting or in the consumer's hand. Nothing goes past a message
-that is waiting for its retry.
+that is waiting for its retry, but what was published before it: the emulator may hand that out later, when the stream
+was lost on which it was first.
 """
 
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
+from operator import attrgetter
+from typing import Final
 
 from postroad.brokers.pubsub.consumer import Arrival
 
@@ -19,6 +23,15 @@ class Entry:
     """By the receiver's clock: not handed out before."""
     in_hand: bool = False
 
+    @property
+    def place(self) -> tuple[datetime, int]:
+        """When it was published, to the millisecond; of the same one, by its version."""
+        version = self.arrival.attributes.get("version", "")
+        return self.arrival.published, int(version) if version.isdecimal() else 0
+
+
+_place: Final = attrgetter("place")
+
 
 @dataclass(slots=True)
 class Lanes:
@@ -29,7 +42,10 @@ class Lanes:
     """The lanes with something that is not in hand: all that need to be looked at."""
 
     def arrive(self, entry: Entry) -> None:
-        self._lanes.setdefault(entry.key, []).append(entry)
+        lane = self._lanes.setdefault(entry.key, [])
+        lane.append(entry)
+        if len(lane) > 1 and not lane[-2].in_hand and entry.place < lane[-2].place:
+            _sort_what_waits(lane)
         self._live[entry.key] = None
         self.here += 1
         self.bytes += entry.size
@@ -67,6 +83,7 @@ class Lanes:
 
     def give_back(self, entry: Entry, due: float) -> None:
         entry.in_hand, entry.due = False, due
+        _sort_what_waits(self._lanes[entry.key])
         self._live[entry.key] = None
 
     def remove(self, entry: Entry) -> None:
@@ -84,3 +101,10 @@ class Lanes:
             self._live[key] = None
         else:
             self._live.pop(key, None)
+
+
+def _sort_what_waits(lane: list[Entry]) -> None:
+    """Behind all that is in hand. Those of one place stay as they came."""
+    first = next((place for place in range(len(lane), 0, -1) if lane[place - 1].in_hand), 0)
+    if len(lane) - first > 1:
+        lane[first:] = sorted(lane[first:], key=_place)
