@@ -22,7 +22,7 @@ SELECT e.aggregate_type AS aggregate_type, e.aggregate_id AS aggregate_id, e.agg
 -- Handled after a later version of the same aggregate. Delayed events stand outside every order.
 WITH handled AS (
   SELECT i.event_id AS id, i.version AS version,
-         LAG(i.version) OVER (PARTITION BY i.topic, i.ordering_key ORDER BY i.processed_at, i.version) AS last_version
+         LAG(i.version) OVER (PARTITION BY i.ordering_key, i.topic ORDER BY i.processed_at, i.version) AS last_version
     FROM {inbox} i
    WHERE i.consumer_group = :group AND i.status = 1 AND i.processed_at >= :since
      AND i.ordering_key IS NOT NULL AND i.version > 0)
@@ -32,7 +32,7 @@ SELECT id, COUNT(*) OVER () AS total FROM handled WHERE version < last_version L
 -- The same version of the same aggregate under two ids: one fact had its effect twice.
 WITH handled AS (
   SELECT i.event_id AS id, i.version AS version,
-         LAG(i.version) OVER (PARTITION BY i.topic, i.ordering_key ORDER BY i.version) AS last_version
+         LAG(i.version) OVER (PARTITION BY i.ordering_key, i.topic ORDER BY i.version) AS last_version
     FROM {inbox} i
    WHERE i.consumer_group = :group AND i.status = 1 AND i.processed_at >= :since
      AND i.ordering_key IS NOT NULL AND i.version > 0)
