@@ -245,7 +245,7 @@ async def test_what_a_dead_worker_held_comes_before_what_waits_for_it(broker: Pu
     async with asyncio.timeout(60):
         while handled != "abc":
             for delivery in (deliveries := list(await receiver.receive())):
-                # It builds upon those before it. What is behind one that waits goes back, too, as the subscriber does it.
+                # It builds upon those before it. What is behind one that waits goes back, too, as in a subscriber.
                 if handled + delivery.data.decode() not in ("a", "ab", "abc"):
                     await asyncio.gather(*(one.retry(0.1) for one in deliveries[deliveries.index(delivery) :]))
                     break
