@@ -25,7 +25,6 @@ async def measure(scale: Scale, server: str) -> list[Figure]:
         async with blocked.store.transaction() as connection:
             await connection.exec_driver_sql(_PARK)
         relays = {road: relay_to_nowhere(road) for road in (blocked, free)}
-        singles = {road: count() for road in (blocked, free)}
 
         async def read(road: Postroad) -> float:
             return await _quickest_read(road, relays[road], scale.of(3, 50))
@@ -36,7 +35,7 @@ async def measure(scale: Scale, server: str) -> list[Figure]:
             return await carried(relays[road], events)
 
         async def one_by_one(road: Postroad) -> float:
-            return await _slow_one(road, relays[road], scale.of(3, 500), singles[road])
+            return await _slow_one(road, relays[road], scale.of(3, 500), numbers)
 
         for road in (blocked, free):
             await fill(road, 100, keys=100, first=next(numbers), prefix="waiting-")

@@ -19,6 +19,7 @@ from postroad.relay import Relay
 
 PAUSE = 0.05
 """Seconds between two writes, and between two looks of the reader."""
+_LONGER_THAN_A_LEASE = 90.0
 # Neither falls, unless a reader is shown a table that is not complete.
 _LOOK = "SELECT COUNT(*), COALESCE(SUM(version), 0) FROM order_search"
 _WRONG = """
@@ -65,7 +66,8 @@ async def _rebuilt_under_load(road: Postroad, projection: Projection) -> float:
         found = result.differences
         assert (result.swapped, found.extra, found.ahead, found.differing) == (True, 0, 0, 0), found
     async with road.running():
-        await road.drain()
+        # What was on its way to a stream that has ended comes again when its lease is over.
+        await road.drain(_LONGER_THAN_A_LEASE)
     async with road.store.reading() as connection:
         assert (await connection.exec_driver_sql(_WRONG)).scalar_one() == 0
     return rate

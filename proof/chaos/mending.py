@@ -1,5 +1,6 @@
 """At the end something is lost on purpose, as if somebody had deleted rows: it must come back, and nothing else."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Final
 
@@ -12,6 +13,8 @@ from postroad.consistency import Finding, Loss, repair, resend
 from proof.chaos.bank import GROUPS
 from proof.chaos.purses import VIEW
 
+_TRIES: Final = 20
+_PAUSE: Final = 0.5
 _GROUP: Final = GROUPS[0]
 # The latest: what comes back of an account comes after all that was sent meanwhile.
 _EFFECT: Final = text(
@@ -77,4 +80,9 @@ async def mend(road: Postroad) -> None:
         Loss(finding.where, "", "", 0, 0, finding.ids) for finding in await missing(road) if finding.kind == "unseen"
     ]
     await repair(road, grace=0, apply=True, actor="chaos")
-    await resend(road, unseen, actor="chaos")
+    wanted = len({id for loss in unseen for id in loss.ids})
+    for _ in range(_TRIES):
+        # Our own connection to the broker may have been broken, too: then a person would ask again.
+        if await resend(road, unseen, actor="chaos") == wanted:
+            return
+        await asyncio.sleep(_PAUSE)

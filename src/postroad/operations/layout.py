@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from postroad.brokers.base import Subscription
-from postroad.errors import BrokerError
+from postroad.errors import BrokerError, SchemaMissing
 from postroad.events import declared, declared_names
 
 if TYPE_CHECKING:
@@ -57,11 +57,14 @@ async def layout(road: "Postroad") -> Layout:
 
 
 async def _sent(road: "Postroad") -> Sequence[str]:
-    found = [
-        row.topic or outbox.topic
-        for outbox in road.outboxes
-        for row in (await road.store.read("outbox_topics", outbox, newest=_NEWEST)).rows
-    ]
+    try:
+        found = [
+            row.topic or outbox.topic
+            for outbox in road.outboxes
+            for row in (await road.store.read("outbox_topics", outbox, newest=_NEWEST)).rows
+        ]
+    except SchemaMissing:
+        return ()  # a service that is not set up yet has sent nothing, and can be drawn all the same
     return sorted(set(filter(None, found)))
 
 

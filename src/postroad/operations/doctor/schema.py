@@ -19,6 +19,7 @@ _TABLE: Final = re.compile(rf"CREATE TABLE ({_NAME}) \((.*)\)", re.DOTALL)
 _KEY: Final = re.compile(r"^\s*(?:PRIMARY KEY|UNIQUE) \(([^)]*)\)|^\s*(\w+) .*(?:PRIMARY KEY|UNIQUE),?$", re.MULTILINE)
 _WITHIN: Final = r"\((?:[^()]|\([^()]*\))*\)"
 _INDEX: Final = re.compile(rf"CREATE (UNIQUE )?INDEX ({_NAME}) ON ({_NAME}) \(((?:[^()]|{_WITHIN})*)\)")
+_ADDED: Final = re.compile(rf"ALTER TABLE ({_NAME})\s.*\bADD INDEX ({_NAME}) \(((?:[^()]|{_WITHIN})*)\)", re.DOTALL)
 _LENGTH: Final = re.compile(r"\(\d+\)")
 """Of a long text MySQL takes so many characters into an index."""
 _EXPRESSION: Final = re.compile(rf"\w+{_WITHIN}")
@@ -100,7 +101,8 @@ def expected_keys(store: Store, outboxes: Sequence[OutboxTable]) -> list[Key]:
             found.append(_unique(migration.target, (migration.outbox.columns.get("event_id", "event_id"),)))
         else:
             found += _keys_of(migration)
-    return found
+    # An index that was made anew under its name counts as it is now.
+    return list({(key.table, key.name or key.columns): key for key in found}.values())
 
 
 def routines(store: Store, outboxes: Sequence[OutboxTable]) -> list[str]:
@@ -120,6 +122,9 @@ def _keys_of(migration: Migration) -> Iterator[Key]:
         if index := _INDEX.search(statement):
             text = statement[index.start() :].removesuffix(";")
             yield Key(_bare(index[3]), _columns(index[4]), "" if index[1] else _bare(index[2]), text)
+        elif added := _ADDED.search(statement):
+            text = f"CREATE INDEX {added[2]} ON {added[1]} ({added[3]})"
+            yield Key(_bare(added[1]), _columns(added[3]), _bare(added[2]), text)
 
 
 def _unique(table: str, columns: tuple[str, ...]) -> Key:
