@@ -88,6 +88,8 @@ def event_type_of(event: object) -> EventType:
         return declared
     if event is None:
         raise ConfigurationError("There is None where an event is expected.")
+    if isinstance(event, str):
+        raise ConfigurationError(f"There is the text {event[:80]!r} where an event or its class is expected.")
     raise ConfigurationError(
         f"{cls.__qualname__} is not declared as an event. "
         'Put @event("order.placed", topic="shop.order.events", aggregate="order", key="order_id") above it.'

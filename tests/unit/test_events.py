@@ -77,9 +77,11 @@ def test_an_undeclared_class_is_told_how_to_become_an_event() -> None:
     class Silent(msgspec.Struct):
         pass
 
-    for thing in (Silent, Silent(), 7, "text"):
+    for thing in (Silent, Silent(), 7):
         with pytest.raises(ConfigurationError, match=r"is not declared as an event\. Put @event"):
             event_type_of(thing)
+    with pytest.raises(ConfigurationError, match=r"the text 'order\.placed' where an event or its class"):
+        event_type_of("order.placed")
 
 
 def test_a_subclass_needs_a_declaration_of_its_own() -> None:

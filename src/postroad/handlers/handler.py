@@ -146,6 +146,8 @@ def _wants(function: Callable[..., Any], offered: Sequence[str], first: str) -> 
 def _unknown(function: Callable[..., Any], parameter: str, offered: Sequence[str], first: str) -> str:
     near = get_close_matches(parameter, offered, n=1)
     cure = f"Did you mean {near[0]!r}?" if near else "Remove it or give it a default."
+    if parameter == first:
+        cure = f"Put the {first} first."
     return (
         f"{name_of(function)} asks for {parameter!r}, which no handler is given. {cure} "
         f"After the {first} it may ask for: {', '.join(offered)}."
