@@ -34,7 +34,7 @@ async def measure(scale: Scale, server: str) -> list[Figure]:
 
 
 async def rebuild_beside_live(scale: Scale, server: str, broker_url: str, name: str) -> Figure:
-    events, keys = scale.of(200, 20_000, 200_000), scale.of(20, 2_000, 20_000)
+    events, keys = scale.of(200, 50_000, 200_000), scale.of(20, 5_000, 20_000)
     share = events // scale.rounds
     numbers = count(0, share)
     async with fresh_road(server, readmodel.TABLE, broker_url=broker_url) as road:
