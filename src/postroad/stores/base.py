@@ -299,6 +299,10 @@ class Store:
             return StoreUnavailable(f"{self.address} cannot be reached ({_cause(error)}). {self.unreachable_cure}")
         return error
 
+    def is_cancellation(self, error: Exception) -> bool:
+        """Whether the driver has made an error of it, so that nobody else hears of it."""
+        return False
+
     def tables_missing(self) -> SchemaMissing:
         return SchemaMissing(f"Postroad's tables are missing in {self.address}. {MIGRATE}")
 
@@ -360,6 +364,8 @@ class _Translation:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, SQLAlchemyError):
+            if self._store.is_cancellation(error):
+                raise asyncio.CancelledError from error
             translated = self._store.translate(error)
             if translated is error:
                 translated = StoreError(f"{self._store.address} did not take a statement of ours ({_cause(error)}).")

@@ -96,6 +96,10 @@ class MySQL(Store):
     def time_in(self, value: datetime) -> object:
         return value.astimezone(UTC).replace(tzinfo=None)
 
+    def is_cancellation(self, error: Exception) -> bool:
+        # asyncmy's own words. Taken for trouble with the database, a relay went on that was told to end.
+        return "Cancelled during execution" in str(error)
+
     def code_of(self, error: BaseException) -> str:
         arguments = (getattr(error, "orig", None) or error).args
         return str(arguments[0]) if arguments else ""
