@@ -43,7 +43,7 @@ class _Idle(threading.local):
 _idle = _Idle()
 
 
-async def _spawn(work: Callable[..., Any], *arguments: Any, _require_await: bool = False, **options: Any) -> Any:
+async def spawn(work: Callable[..., Any], *arguments: Any, _require_await: bool = False, **options: Any) -> Any:
     """As `greenlet_spawn` does it."""
     idle = _idle.workers
     worker = idle.pop() if idle else _Worker()
@@ -69,5 +69,5 @@ async def _spawn(work: Callable[..., Any], *arguments: Any, _require_await: bool
 def used_again() -> Iterator[None]:
     with ExitStack() as stack:
         for module in (engine, session):
-            stack.enter_context(patch.object(module, "greenlet_spawn", _spawn))
+            stack.enter_context(patch.object(module, "greenlet_spawn", spawn))
         yield

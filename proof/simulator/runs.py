@@ -114,12 +114,24 @@ def simulator(store: str = "sqlite", broker: str | None = None) -> Iterator[Simu
     with (
         other_figures(),
         simulated_wires(),
+        simulated_clients(broker),
         garbage_kept(),
         greenlets.used_again(),
         database(store) as made,
         unlisted_tasks(),
     ):
         yield Simulator(made, broker)
+
+
+@contextmanager
+def simulated_clients(broker: str | None) -> Iterator[None]:
+    if broker == "kafka":
+        from proof.simulator import kafka  # needs its libraries
+
+        with kafka.simulated_clients():
+            yield
+    else:
+        yield
 
 
 @contextmanager

@@ -41,10 +41,11 @@ from proof.simulator.visitors import Stranger, Visitor, also_handle, in_turns, t
 from proof.simulator.workload import Writer, handlers
 
 if TYPE_CHECKING:
+    from proof.simulator.kafka import KafkaPost
     from proof.simulator.pubsub import PubSubPost
 
 LEAST_FAULTS, LONG_RUN = 50, 12
-BROKERS = ("embedded", "rabbitmq", "pubsub")
+BROKERS = ("embedded", "rabbitmq", "pubsub", "kafka")
 LEASE = 2.0
 ACK_DEADLINE = 2.4
 _BUSY = 16
@@ -245,11 +246,15 @@ class World:
         if self.mender is not None:
             outcome.violations += self.mender.violations(self._database.ask)
 
-    def _opened(self) -> "Post | RabbitPost | PubSubPost":
+    def _opened(self) -> "Post | RabbitPost | PubSubPost | KafkaPost":
         if self.broker == "pubsub":
             from proof.simulator.pubsub import PubSubPost  # needs Google's libraries
 
             return PubSubPost(self)
+        if self.broker == "kafka":
+            from proof.simulator.kafka import KafkaPost  # needs Kafka's
+
+            return KafkaPost(self)
         return RabbitPost(self) if self.broker == "rabbitmq" else Post(self)
 
     async def _until_something_is_written(self) -> None:
