@@ -27,7 +27,9 @@ from postroad import (
 )
 from postroad.errors import BrokerUnavailable, BusinessError, OperationRefused, UnsupportedByBroker
 from postroad.operations import Tail
+from postroad.operations.status import workers
 from postroad.retry import Ack, Dead, Retry
+from postroad.testing import VirtualClock
 
 
 @event("parcel.posted", topic="post.parcel.events", aggregate="parcel", key="parcel_id")
@@ -396,6 +398,33 @@ async def test_who_died_is_told_from_who_is_at_work(office: Office) -> None:
         "r1": True,
         "r2": False,
     }
+
+
+@pytest.mark.parametrize(("silent", "gone"), [(4, False), (20, True)])
+async def test_who_is_alive_runs_until_now_and_who_is_gone_until_the_last_sign(
+    office: Office, silent: int, gone: bool
+) -> None:
+    store = office.road.store
+    seen = store.clock.now() - timedelta(seconds=silent)
+    async with store.transaction() as connection:
+        await store.execute(connection, "worker_beat", id=UUID(int=1), kind="worker", name="w", detail="x")
+        change = text("UPDATE postroad_worker SET started_at = :started, seen_at = :seen")
+        started = seen - timedelta(seconds=60)
+        await connection.execute(change, {"started": store.adapt(started), "seen": store.adapt(seen)})
+    (told,) = await workers(store)
+    assert told.gone == gone
+    assert told.running_for == pytest.approx(60 if gone else 60 + told.silent_for)
+
+
+async def test_who_is_gone_is_told_by_the_databases_clock(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = office.road.store
+    async with store.transaction() as connection:
+        await store.execute(connection, "worker_beat", id=UUID(int=1), kind="worker", name="w", detail="x")
+    ahead = VirtualClock(store.clock.now() + timedelta(minutes=1))
+    monkeypatch.setattr(store, "clock", ahead)
+    (told,) = await workers(store)
+    assert not told.gone
+    assert told.silent_for < 15
 
 
 async def test_status_goes_on_where_the_broker_cannot_count(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from postroad.brokers.base import Broker, Subscription, depth_as_told
 from postroad.errors import BrokerError
@@ -92,7 +92,7 @@ class WorkerStatus:
     name: str
     detail: str
     running_for: float
-    """Seconds until it was heard of last."""
+    """Seconds since it began; of one that is gone, until it was heard of last."""
     silent_for: float
     gone: bool
     """Silent for so long that it must have died; one that left in order is not listed at all."""
@@ -215,18 +215,27 @@ async def _failed(store: Store, wire: _Wire, limit: int) -> Sequence[InboxRecord
 async def workers(store: Store) -> Sequence[WorkerStatus]:
     async with store.reading() as connection:
         rows = (await store.execute(connection, "workers_alive", ttl=_REMEMBERED)).rows
-    return [
-        WorkerStatus(
-            id=str(store.id_out(row.id)),
-            kind=row.kind,
-            name=row.name,
-            detail=row.detail,
-            silent_for=(silent := _age(store, store.time_out(row.seen_at)) or 0.0),
-            running_for=max(0.0, (_age(store, store.time_out(row.started_at)) or 0.0) - silent),
-            gone=silent > _ALIVE,
-        )
-        for row in rows
-    ]
+        # They beat by the database's clock. By ours, if it is ahead, all of them would look gone.
+        now = store.time_out((await store.execute(connection, "clock_read")).rows[0].now)
+    assert now is not None  # a clock always has a time
+    return [_worker(store, row, now) for row in rows]
+
+
+def _worker(store: Store, row: Any, now: datetime) -> WorkerStatus:
+    started, seen = store.time_out(row.started_at), store.time_out(row.seen_at)
+    assert started is not None  # the columns are NOT NULL
+    assert seen is not None
+    silent = max(0.0, (now - seen).total_seconds())
+    gone = silent > _ALIVE
+    return WorkerStatus(
+        id=str(store.id_out(row.id)),
+        kind=row.kind,
+        name=row.name,
+        detail=row.detail,
+        running_for=max(0.0, ((seen if gone else now) - started).total_seconds()),
+        silent_for=silent,
+        gone=gone,
+    )
 
 
 async def _ask(broker: Broker) -> _Wire:
