@@ -10,6 +10,7 @@ from sqlalchemy import Boolean, Column, Integer, MetaData, String, Table, Unique
 from postroad import Postroad
 from postroad.cli.output import as_json
 from postroad.errors import ConfigurationError, InvalidName, PoisonError
+from postroad.operations.layout import layout
 from postroad.projections import DELETE, Differences
 from tests.support.projections import GROUP, NAME, VideoDeleted, VideoSaved, deleted, make_table, message, saved
 
@@ -88,3 +89,14 @@ def test_a_key_is_the_aggregates_id_in_the_columns_type() -> None:
 
 def test_differences_tell_themselves_as_json() -> None:
     assert json.loads(as_json(Differences(rows=3, missing=1, keys={"missing": ["a"]})))["missing"] == 1
+
+
+async def test_it_goes_by_its_own_name_and_not_by_that_of_our_function() -> None:
+    road = Postroad("catalog", "sqlite://", "embedded:")
+    videos = road.projection(NAME, make_table(), group=GROUP)
+    videos.on(VideoSaved)(lambda event: {"title": event.title})
+    (reaction,) = (await layout(road)).reactions
+    assert reaction.handler == f"read model {NAME}"
+    with pytest.raises(ConfigurationError, match=f"two handlers in group '{GROUP}': read model {NAME} and "):
+        road.on(VideoSaved, group=GROUP)(lambda event: None)
+    await road.aclose()

@@ -34,11 +34,11 @@ class Handler:
     commit_every: int = 1
     """How many events may share a commit."""
     shares: object = None
-    """Handlers with the same one may share a batch, though they are of different types."""
+    """Handlers with the same one may share a batch, though they are of different types. They go by its name."""
 
     @property
     def name(self) -> str:
-        return name_of(self.function)
+        return name_of(self.function) if self.shares is None else str(self.shares)
 
     async def __call__(
         self, events: Sequence[object], messages: Sequence[Message], session: AsyncSession, road: object

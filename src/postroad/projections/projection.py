@@ -68,6 +68,9 @@ class Projection:
         self.aggregate = ""
         self._check()
 
+    def __str__(self) -> str:
+        return f"read model {self.name}"
+
     # -- declaring -----------------------------------------------------------------------------------
 
     def on(self, event_class: type, *, delta: bool = False) -> Callable[[F], F]:
