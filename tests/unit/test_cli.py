@@ -313,6 +313,24 @@ def test_dlq_discard_only_shows_without_yes(library: Library) -> None:
     assert library.json("audit")[0]["detail"] == "burnt"
 
 
+# -- trace ---------------------------------------------------------------------------------------------
+
+
+def test_an_application_is_no_id(library: Library) -> None:
+    told = "library:road is no id .* here. If it is the application, write: postroad trace ID --app library:road"
+    assert re.search(told, library("trace", "library:road", expect=2))
+    nowhere = {"POSTROAD_APP": None, "DATABASE_URL": None}
+    done = CliRunner().invoke(main, ["trace", "library:road"], env=nowhere)
+    assert re.search(told, done.output)
+    assert "Nothing here has the id or the correlation id flow-7" in library("trace", "flow-7", expect=1)
+
+
+def test_what_looks_like_an_application_can_be_a_flow(library: Library) -> None:
+    library.lend("a")
+    library.change("UPDATE postroad_outbox SET correlation_id = 'lending:monday'")
+    assert library("trace", "lending:monday").startswith("flow lending:monday")
+
+
 # -- status and the rest -------------------------------------------------------------------------------
 
 

@@ -1,8 +1,10 @@
 """trace: what came of what, as a tree."""
 
+import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from typing import Any, Final
 
 import click
 from rich.console import Console
@@ -12,12 +14,14 @@ from rich.tree import Tree
 from postroad import operations
 from postroad.cli.output import STYLES, Output
 from postroad.cli.site import Site, on_site
+from postroad.errors import OperationRefused
 from postroad.operations import Step, Trace
 from postroad.operations.trace import LONGEST
 from postroad.redact import one_line
 
 _WIDE = 1_000
 _MORE = f"The flow goes on: only the first {LONGEST:,} commands and events of each table are shown."
+_APPLICATION: Final = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 _UNITS = {"s": 1, "min": 60, "m": 60, "h": 3_600, "d": 86_400}
 
 
@@ -28,11 +32,37 @@ def span(text: str) -> timedelta:
     return timedelta(seconds=int(found[1]) * _UNITS[found[2]])
 
 
+def _is_told_from_applications(command: Callable[..., None]) -> Callable[..., None]:
+    """Most commands take the application right behind, and so it is written here, too. An id may look like one."""
+
+    @functools.wraps(command)
+    def call(id: str | None, app: str | None, database_url: str | None, **values: Any) -> None:
+        looks = bool(id and _APPLICATION.fullmatch(id))
+        if looks and not (app or database_url):
+            raise _no_id(id)
+        try:
+            command(id=id, app=app, database_url=database_url, **values)
+        except OperationRefused:
+            if not looks:
+                raise
+            raise _no_id(id) from None
+
+    return call
+
+
+def _no_id(application: str | None) -> click.UsageError:
+    return click.UsageError(
+        f"{application} is no id of an event, a command or a flow here. If it is the application, write: "
+        f"postroad trace ID --app {application}"
+    )
+
+
 @click.command()
 @click.argument("id", required=False)
 @click.option("--mermaid", is_flag=True, help="As a Mermaid flow chart, for a document.")
 @click.option("--orphans", is_flag=True, help="Instead of one flow: whatever has no cause, or a wrong one.")
 @click.option("--since", type=span, default="24h", show_default=True, help="With --orphans: how far back to look.")
+@_is_told_from_applications
 @on_site()
 async def trace(site: Site, out: Output, id: str | None, mermaid: bool, orphans: bool, since: timedelta) -> None:
     """What came of what: commands, events and their handling, from the first cause on.
