@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+import signal
 import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -16,6 +17,7 @@ from postroad.cli import main
 from postroad.errors import UnsupportedByBroker
 from postroad.message import new_id
 from postroad.operations import this_user
+from tests.support.commands import Shell
 from tests.support.genesis import TOPIC, StartSession, change, genesis
 
 OLD = "2001-01-01T00:00:00Z"
@@ -70,6 +72,20 @@ def test_what_the_broker_does_not_tell_is_told_as_not_looked_at(app: str, monkey
     assert "not looked at: dead letters: UnsupportedByBroker: " in output
     report = json.loads(told("check", app, "--last", "--json")[1])
     assert (report["consistent"], len(report["report"]["not_looked_at"])) == (False, 1)
+
+
+def test_a_service_without_commands_is_told_what_its_groups_have_handled(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    shell("db migrate shop:road")
+    assert shell("check shop:road").startswith("everything fits together: 0 events handled by 1 group since ")
+    shell("publish shop:road order.placed", '{"order_id": "o-1", "cents": 1}')
+    with shell.running("dev shop:road") as dev:
+        dev.until("o-1  handled by receipts")
+        dev.signal(signal.SIGINT)
+        assert dev.ended() == 0
+    looked = "everything fits together: 1 event handled by 1 group since "
+    assert shell("check shop:road").startswith(looked)
+    assert looked in shell("check shop:road --last")
 
 
 @pytest.mark.spec("G8", "G9")

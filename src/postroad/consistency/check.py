@@ -46,7 +46,16 @@ async def check(
             kept.extend(some[: first - len(kept)])  # no more: there may be millions
     findings = [Finding(*place, count, ids[place]) for place, count in counts.items()]
     findings.sort(key=lambda one: (list(KINDS).index(one.kind), one.where))
-    return Report(look.window.since, look.window.until, look.commands, look.events, findings, look.not_looked_at)
+    return Report(
+        look.window.since,
+        look.window.until,
+        look.commands,
+        look.events,
+        findings,
+        look.not_looked_at,
+        road.groups,
+        look.handled,
+    )
 
 
 class Look:
@@ -54,7 +63,7 @@ class Look:
 
     def __init__(self, road: "Postroad", window: Window, limit: int) -> None:
         self.road, self.store, self.window, self.limit = road, road.store, window, limit
-        self.commands = self.events = 0
+        self.commands = self.events = self.handled = 0
         self.not_looked_at: list[str] = []
 
     async def all(self) -> AsyncIterator[Found]:
@@ -123,6 +132,8 @@ class Look:
 
     async def _groups(self) -> AsyncIterator[Found]:
         for group in self.road.groups:
+            handled = await self.store.read("check_handled_count", group=group, since=self.window.since)
+            self.handled += handled.rows[0].total
             for kind in ("doubled", "out_of_order"):
                 found = await self.rows(f"check_{kind}", group=group, since=self.window.since)
                 yield self._told(kind, group, found)

@@ -49,6 +49,9 @@ class Report:
     findings: Sequence[Finding]
     not_looked_at: Sequence[str] = field(default_factory=list)
     """What could not be read, with the reason: nothing is known of it."""
+    groups: Sequence[str] = field(default_factory=list)
+    handled: int = 0
+    """Events that these groups had handled."""
 
     @property
     def consistent(self) -> bool:

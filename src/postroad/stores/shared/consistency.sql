@@ -8,6 +8,9 @@ SELECT MIN(seq) AS low, MAX(seq) AS high, COUNT(*) AS total FROM {domain_events}
 -- name: events_newest
 SELECT MAX(seq) AS seq FROM {domain_events};
 
+-- name: check_handled_count
+SELECT COUNT(*) AS total FROM {inbox} WHERE consumer_group = :group AND status = 1 AND processed_at >= :since;
+
 -- name: check_version_gaps
 SELECT e.aggregate_type AS aggregate_type, e.aggregate_id AS aggregate_id, e.aggregate_version AS version,
        COUNT(*) OVER () AS total
