@@ -53,6 +53,14 @@ def silent_port() -> Iterator[int]:
         yield int(listener.getsockname()[1])
 
 
+def test_a_script_that_is_taken_for_an_application_is_told_why_it_cannot_be_one(shell: Shell) -> None:
+    with (shell.folder / "shop.py").open("a") as script:
+        script.write("\n\nasyncio.run(road.migrate())\n")
+    *_, last = shell("status shop:road", expect=1).splitlines()
+    assert last.startswith("error: shop could not be imported: ")
+    assert 'put that call under `if __name__ == "__main__":`' in last
+
+
 @on_either
 @pytest.mark.parametrize("command", ["run", "relay", "worker"])
 def test_point_5_without_tables_the_exact_command_is_told(shell: Shell, command: str) -> None:

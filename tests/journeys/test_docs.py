@@ -82,6 +82,14 @@ def test_a_guides_code_runs_from_top_to_bottom(page: str, tmp_path: Path) -> Non
     assert ran.returncode == 0, ran.stderr
 
 
+@pytest.mark.parametrize("page", ["README.md", *(str(page.relative_to(ROOT)) for page in (ROOT / "docs").glob("*.md"))])
+def test_no_application_that_is_shown_runs_when_it_is_imported(page: str) -> None:
+    shown = blocks(page)
+    for file in {name for name, _ in shown}:
+        code = "\n".join(code for name, code in shown if name == file)
+        assert not ("\nroad = Postroad(" in code and "\nasyncio.run(" in code)
+
+
 def test_the_first_steps_lead_where_they_say(tmp_path: Path) -> None:
     for name, code in blocks("docs/first-steps.md"):
         (tmp_path / name).write_text(code, encoding="utf-8")

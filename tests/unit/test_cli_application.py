@@ -21,6 +21,27 @@ class nested:
 """
 
 
+WRITES = """
+import msgspec
+from sqlalchemy import NullPool, create_engine
+from sqlalchemy.orm import Session
+
+from postroad import Postroad, event
+
+road = Postroad("corner", "sqlite:///corner.db", "embedded:")
+
+
+@event("apple.sold", topic="corner.apple.events", aggregate="apple", key="id")
+class AppleSold(msgspec.Struct):
+    id: str
+
+
+with Session(create_engine("sqlite:///corner.db", poolclass=NullPool)) as session, session.begin():
+    road.add(session, AppleSold(id="a"))
+"""
+GUARD = 'under `if __name__ == "__main__":`'
+
+
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
@@ -67,10 +88,38 @@ def test_a_syntax_error_shows_its_place(here: Path) -> None:
     assert 'garbled.py", line 2' in caught.value.trace
 
 
-async def test_a_script_that_runs_its_loop_when_imported(here: Path) -> None:
-    (here / "busy.py").write_text("import asyncio\nasyncio.run(None)\n", encoding="utf-8")
-    with pytest.raises(UserCodeFailed, match='under `if __name__ == "__main__":`'):
+@pytest.mark.parametrize(
+    "call",
+    ["asyncio.run(None)", "asyncio.get_event_loop().run_until_complete(None)", "anyio.run(print)"],
+)
+async def test_a_script_that_runs_its_loop_when_imported(here: Path, call: str) -> None:
+    (here / "busy.py").write_text(f"import anyio, asyncio\n{call}\n", encoding="utf-8")
+    with pytest.raises(UserCodeFailed, match=GUARD):
         load("busy:road")
+
+
+def test_a_script_that_fails_in_its_loop_when_imported(here: Path) -> None:
+    script = "import asyncio\nasync def main():\n    raise ValueError('theirs')\nasyncio.run(main())\n"
+    (here / "failing.py").write_text(script, encoding="utf-8")
+    with pytest.raises(UserCodeFailed, match=f"ValueError: theirs. .*{GUARD}") as caught:
+        load("failing:road")
+    assert 'failing.py", line 3' in caught.value.trace
+
+
+def test_a_mistake_in_a_folder_called_asyncio_is_none_of_a_loop(here: Path) -> None:
+    (here / "asyncio").mkdir()
+    (here / "asyncio" / "slip.py").write_text("1 / 0\n", encoding="utf-8")
+    sys.path.insert(0, str(here / "asyncio"))
+    with pytest.raises(UserCodeFailed, match="ZeroDivisionError") as caught:
+        load("slip:road")
+    assert "__main__" not in str(caught.value)
+
+
+def test_a_script_that_writes_when_imported(here: Path) -> None:
+    (here / "writing.py").write_text(WRITES, encoding="utf-8")
+    with pytest.raises(UserCodeFailed, match=rf"tables are missing .*writing\.py, line \d+\)\. .*{GUARD}") as caught:
+        load("writing:road")
+    assert caught.value.trace == ""
 
 
 def test_our_own_errors_come_without_a_traceback_but_with_their_place(here: Path) -> None:

@@ -2,7 +2,10 @@
 
 import os
 import sys
+import sysconfig
 import traceback
+import warnings
+from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from operator import attrgetter
@@ -17,6 +20,9 @@ from postroad.errors import ConfigurationError, PostroadError
 from postroad.redact import redact, remember
 
 _OURS: Final = str(Path(__file__).parents[1])
+_LIBRARIES: Final = tuple(sysconfig.get_paths()[kind] for kind in ("stdlib", "purelib", "platlib"))
+_LOOPS: Final = tuple(f"{os.sep}{name}{os.sep}" for name in ("asyncio", "anyio", "uvloop"))
+"""Where event loops are started, by whatever call."""
 
 
 class UserCodeFailed(click.ClickException):
@@ -88,17 +94,32 @@ def _failed(name: str, error: Exception) -> UserCodeFailed:
     trace = error.__traceback__
     while trace is not None and _is_foreign(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
+    frames = traceback.extract_tb(trace)
+    cure = ""
+    if _acts(error, frames):
+        cure = f'. Importing {name} must not run it: put that call under `if __name__ == "__main__":`'
     if isinstance(error, PostroadError):
         # Our own errors say what is wrong; what is missing is where.
-        last = traceback.extract_tb(trace)
-        place = next((f for f in reversed(last) if not _is_foreign(f.filename)), None)
-        told = f" (at {place.filename}, line {place.lineno})" if place else ""
-        return UserCodeFailed(f"{error}{told}", "")
+        return UserCodeFailed(f"{error}{_place_in(frames)}{cure}", "")
     text = "".join(traceback.format_exception(type(error), error, trace))
-    told = f"{name} could not be imported: {type(error).__name__}: {error}"
-    if "asyncio.run()" in str(error):
-        told += f'. Importing {name} must not run it: put that call under `if __name__ == "__main__":`'
-    return UserCodeFailed(told, redact(text))
+    return UserCodeFailed(f"{name} could not be imported: {type(error).__name__}: {error}{cure}", redact(text))
+
+
+def _acts(error: Exception, frames: Sequence[traceback.FrameSummary]) -> bool:
+    """Whether the module was at work, instead of only saying what there is."""
+    libraries = [frame.filename for frame in frames if frame.filename.startswith(_LIBRARIES)]
+    if any(loop in file for file in libraries for loop in _LOOPS):
+        # What could not begin would be told of once more in the end, in words that lead nowhere.
+        warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+        return True
+    return isinstance(error, PostroadError) and not isinstance(error, ConfigurationError)
+
+
+def _place_in(frames: Sequence[traceback.FrameSummary]) -> str:
+    """The innermost of the user's own, however many libraries were called from there."""
+    theirs = [frame for frame in frames if not _is_foreign(frame.filename)]
+    own = [frame for frame in theirs if not frame.filename.startswith((*_LIBRARIES, "<"))] or theirs
+    return f" (at {own[-1].filename}, line {own[-1].lineno})" if own else ""
 
 
 def _is_foreign(filename: str) -> bool:
