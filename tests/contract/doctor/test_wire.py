@@ -134,6 +134,13 @@ async def test_a_topic_that_nobody_reads_is_a_warning(clinic: Clinic, monkeypatc
     finding = await clinic.only("readers")
     assert finding.level is Level.WARNING
     assert "post.letter.events" in finding.cause
+    assert finding.command == ""  # nothing that this service can start reads it
+
+
+async def test_a_topic_that_only_this_service_will_read_is_told_with_its_start(clinic: Clinic) -> None:
+    await clinic.road.broker.drop(SUBSCRIPTION)
+    (finding,) = await clinic.found("readers")
+    assert (TOPIC in finding.cause, finding.command) == (True, "postroad run")
 
 
 async def test_a_broker_that_keeps_messages_for_longer_than_the_inbox_remembers_is_a_fault(clinic: Clinic) -> None:

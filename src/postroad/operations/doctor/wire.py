@@ -79,12 +79,13 @@ async def _concerns(road: "Postroad", about: str) -> list[Concern]:
 
 async def readers(road: "Postroad") -> AsyncIterator[Problem]:
     """Somebody reads each topic."""
+    ours = {subscription.topic for subscription in road.topology.subscriptions}
     for topic in await unread_topics(road):
         yield Problem(
             Level.WARNING,
             f"Nobody subscribes to {topic}: its events are refused, lost or kept for nobody, as brokers differ.",
             "Start the service that reads it once, so that its subscription is there; or write no such events.",
-            "postroad run",
+            "postroad run" if topic in ours else "",
         )
 
 
