@@ -134,6 +134,14 @@ def test_tail_shows_events_and_takes_none_away(shell: Shell) -> None:
     assert "before" not in tail.text
 
 
+def test_tail_says_that_its_times_are_utc(shell: Shell) -> None:
+    shell("db migrate shop:road")
+    with shell.running("tail shop:road --count 1") as tail:
+        tail.until("following")
+        shell("publish shop:road order.placed", '{"order_id": "7", "cents": 1}')
+        assert re.match(r"\d\d:\d\d:\d\d\.\d{6}Z  ", tail.until("order/7"))
+
+
 def test_the_users_own_mistake_is_shown_with_the_users_traceback_alone(shell: Shell) -> None:
     (shell.folder / "broken.py").write_text("def road():\n    return 1 / 0\n\nroad()\n", encoding="utf-8")
     told = shell("dev broken:road", expect=1)

@@ -359,6 +359,16 @@ def test_status_tells_who_holds_how_many_shards_and_for_how_long(library: Librar
     assert library.json("status")["leases"][0]["shards"] == 100
 
 
+def test_who_is_gone_is_not_told_to_be_running(library: Library) -> None:
+    library.change(
+        "INSERT INTO postroad_worker (id, kind, name, detail, started_at, seen_at) VALUES ('0198c2c5-7f0e-7d52-9f5e-"
+        "2f9f6f0c7a11', 'worker', 'host:7', 'shelves', strftime('%Y-%m-%dT%H:%M:%f000Z', 'now', '-60 seconds'),"
+        " strftime('%Y-%m-%dT%H:%M:%f000Z', 'now', '-30 seconds'))"
+    )
+    told = library("status").split("Gone without a word")[1]
+    assert re.search(r"process +ran for +last seen\nworker +shelves +host:7 +30 s +3\d s", told)
+
+
 def test_without_a_broker_the_database_still_answers(library: Library) -> None:
     words = ["status", "--database-url", library.database]
     nothing = {"POSTROAD_APP": None, "BROKER_URL": None, "DATABASE_URL": None}

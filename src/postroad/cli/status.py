@@ -129,17 +129,17 @@ def _workers(out: Output, workers: Sequence[operations.WorkerStatus], again: str
     out.heading("At work")
     present, gone = [one for one in workers if not one.gone], [one for one in workers if one.gone]
     if present:
-        _worker_table(out, present)
+        _worker_table(out, present, "running")
     else:
         out.say(f"nobody: start a relay and a worker with `postroad run{again}`", "yellow")
     if gone:
         out.heading("Gone without a word")
-        _worker_table(out, gone)
+        _worker_table(out, gone, "ran for")
 
 
-def _worker_table(out: Output, workers: Sequence[operations.WorkerStatus]) -> None:
+def _worker_table(out: Output, workers: Sequence[operations.WorkerStatus], ran: str) -> None:
     rows = [(one.kind, one.detail, one.name, age(one.running_for), age(one.silent_for)) for one in workers]
-    out.table(("kind", "for", "process", "running", "last seen"), rows)
+    out.table(("kind", "for", "process", ran, "last seen"), rows)
     for name, draining in {one.name: one.draining for one in workers if one.draining}.items():
         out.say(f"{name} is draining {draining}", "yellow")
 

@@ -48,5 +48,5 @@ def _show(out: Output, event: operations.OutboxEvent) -> None:
         return
     version = "" if event.version is None else f" v{event.version}"
     due = f", due at {tell(event.deliver_at)}" if event.deliver_at else ""
-    out.say(f"{event.occurred_at:%H:%M:%S.%f}  {event.id}  {event.type}  {event.key}{version}  {event.state}{due}")
+    out.say(f"{event.occurred_at:%H:%M:%S.%f}Z  {event.id}  {event.type}  {event.key}{version}  {event.state}{due}")
     sys.stdout.flush()
