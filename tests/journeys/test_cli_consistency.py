@@ -106,7 +106,8 @@ def test_what_was_found_last_is_told_again_without_looking(app: str, tmp_path: P
     assert told("repair", app, "--apply")[0] == 0
     code, output = told("check", "--last", "--database-url", f"sqlite:///{tmp_path}/kept.db")
     assert (code, f"by {this_user()}" in output, "1 domain events without" in output) == (1, True, True)
-    assert told("verify", app)[0] == 0
+    assert told("verify", app) == (0, "every group got what was sent until 5 min ago\n")
+    assert told("verify", app, "--last")[1].endswith("every group got what was sent\n")
     found = json.loads(told("verify", app, "--last", "--json")[1])
     assert (found["losses"], found["actor"], "at" in found) == ([], this_user(), True)
     assert told("verify", app, "--last", "--resend")[0] == 2

@@ -9,7 +9,7 @@ import msgspec
 
 from postroad import consistency
 from postroad.cli.check import grace_option, since_option
-from postroad.cli.output import Output, times
+from postroad.cli.output import Output, age, times
 from postroad.cli.results import keep, kept, last_option
 from postroad.cli.site import Site, on_site
 from postroad.consistency import Ledger
@@ -82,15 +82,17 @@ async def verify(
     if out.as_json:
         out.data({**made, "losses": found.losses, "uncompared": found.uncompared, "resent": sent})
     else:
-        _tell(out, found, resend, sent)
+        # How far another service's ledger goes, or what was kept, only those who made it know.
+        until = "" if against or last else f" until {age(seconds)} ago"
+        _tell(out, found, resend, sent, until)
     missing = {id for one in found.losses for id in one.ids}
     if found.uncompared or sent < len(missing):
         raise click.exceptions.Exit(1)
 
 
-def _tell(out: Output, found: consistency.Comparison, resend: bool, sent: int) -> None:
+def _tell(out: Output, found: consistency.Comparison, resend: bool, sent: int, until: str) -> None:
     if found.complete:
-        out.say("every group got what was sent", "green")
+        out.say(f"every group got what was sent{until}", "green")
     for left in found.uncompared:
         out.say(
             f"{times(left.events, 'event')} not compared: whether {left.group} got them, its ledger does not tell. "
