@@ -131,9 +131,8 @@ class Look:
                 yield self._told("missing_outbox", outbox.name, await self.missing(outbox, piece))
 
     async def _groups(self) -> AsyncIterator[Found]:
+        self.handled = (await self.store.read("check_handled_count", since=self.window.since)).rows[0].total
         for group in self.road.groups:
-            handled = await self.store.read("check_handled_count", group=group, since=self.window.since)
-            self.handled += handled.rows[0].total
             for kind in ("doubled", "out_of_order"):
                 found = await self.rows(f"check_{kind}", group=group, since=self.window.since)
                 yield self._told(kind, group, found)
