@@ -67,7 +67,7 @@ async def measure(scale: Scale, server: str) -> list[Figure]:
     variants: tuple[tuple[str, Connecting, Kind, Target | None], ...] = (
         ("write, an order of three lines", order, without, Target(0.80)),
         ("write, an order of one line", partial(_psycopg, _place(1)), without, None),
-        ("write, an order, in a pipeline", partial(order, pipeline=True), without, None),
+        ("write, an order, in a pipeline", partial(order, pipeline=True), without, Target(0.80)),
         ("write, an order, asyncpg", _asyncpg, without, Target(0.80)),
         ("write, an order, SQLAlchemy session", _sqlalchemy, without, Target(0.80)),
         ("write, a single INSERT", alone, without, None),

@@ -174,7 +174,9 @@ def test_dead_letters_of_several_topics_are_paged_to_the_last(fair: Fair, serve:
 def test_chosen_and_all_failed_commands_are_retried(fair: Fair, serve: Serve, page: Page) -> None:
     fair.run(fair.open_stalls("north", "south", "west"))
     fair.run(fair.fail_commands())
-    page.goto(f"{serve()}/commands")
+    page.goto(f"{serve()}/failures")
+    page.get_by_role("link", name="See them").click()
+    expect(page.locator("tbody tr")).to_have_count(3)
     page.locator('input[name="ids"]').first.check()
     page.get_by_role("button", name="Retry chosen").click()
     expect(page.get_by_role("status")).to_have_text("A worker will carry it out again")

@@ -251,6 +251,13 @@ async def test_commands_are_listed_shown_and_retried(road: Postroad, shell) -> N
     shown = await shell("command", "show", str(first))
     assert "AggregateNotFound: There is no session s-1." in shown
     assert f"Try again: postroad command retry {first}" in shown
+    status = await shell("status")
+    assert f"Command.Genesis.Session.Theme.Propose {first}, 1 failure" in status
+    assert f"postroad command retry {first}" in status
+    causes = json.loads(await shell("failures", "--json"))
+    assert [(one["where"], one["place"], one["count"]) for one in causes] == [
+        ("command", "Command.Genesis.Session.Theme.Propose", 1)
+    ]
     assert "Only one that has FAILED can be retried" in await shell("command", "retry", str(second), code=1)
     await shell("command", "retry", str(first), "--reason", "the session is there now")
     await road.command_worker.run_once()

@@ -10,7 +10,8 @@ from postroad.cli.site import Site, on_site
 @click.command()
 @on_site(argument=True)
 async def failures(site: Site, out: Output) -> None:
-    """Failures by their cause, the most frequent first: parked events, failed handlers, refused events, dead letters.
+    """Failures by their cause, the most frequent first: parked events, failed handlers, refused events, failed
+    commands, dead letters.
 
     Two are alike if they say the same but for ids, numbers, times and quotations.
     """

@@ -38,6 +38,7 @@ async def status(site: Site, out: Output) -> None:
         for sentence in await deserted_groups(site.road):
             out.say(sentence, "yellow")
     _failed(out, found, site.again)
+    _commands(out, found, site.again)
     _workers(out, found.workers, site.again)
     _leases(out, found.leases, site.again)
 
@@ -123,6 +124,22 @@ def _failed(out: Output, found: operations.Status, again: str) -> None:
             out.say(f"{dead.group}  {dead.type} {dead.event_id or dead.id}, {told}", "red")
             out.say(f"  {dead.reason}")
             out.say(f"  postroad dlq retry {dead.id} --topic {dead.topic}{again}")
+
+
+def _commands(out: Output, found: operations.Status, again: str) -> None:
+    counts = found.commands
+    if not (counts.pending or counts.processing or counts.failed):
+        return
+    out.heading("Commands")
+    row = [counted(number, MOST_COUNTED) for number in (counts.pending, counts.processing, counts.failed)]
+    out.table(("pending", "processing", "failed"), [row])
+    for one in found.failed_commands:
+        told = times(one.retry_count, "failure")
+        by_itself = ", tried again by itself" if one.next_retry_at else ""
+        out.say(f"{one.key}  {one.type} {one.id}, {told}{by_itself}", "red")
+        out.say(f"  {one.error or ''}")
+        if not by_itself:
+            out.say(f"  postroad command retry {one.id}{again}")
 
 
 def _workers(out: Output, workers: Sequence[operations.WorkerStatus], again: str) -> None:

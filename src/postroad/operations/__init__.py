@@ -91,6 +91,7 @@ from postroad.operations.projections import (
 from postroad.operations.status import (
     MOST_COUNTED,
     MOST_DEAD,
+    CommandCounts,
     GroupStatus,
     OutboxStatus,
     ParkedKey,
@@ -114,6 +115,7 @@ __all__ = [
     "Act",
     "BrokenLink",
     "Cause",
+    "CommandCounts",
     "CommandDetail",
     "CommandView",
     "DeadEvent",

@@ -7,6 +7,7 @@ from typing import Final
 
 from postroad.brokers.base import Broker
 from postroad.inbox.records import Records
+from postroad.operations.commands import command_page
 from postroad.operations.dead_letters import dead_page, topics_of
 from postroad.operations.fingerprint import fingerprint
 from postroad.operations.pages import Filter, matching
@@ -22,9 +23,9 @@ _SHOWN: Final = 3
 @dataclass(frozen=True, slots=True)
 class Failure:
     where: str
-    """parked or retrying (in the outbox), group (its handler failed), refused (it said no) or dead letter"""
+    """parked or retrying (in the outbox), group (its handler failed), refused (it said no), dead letter or command"""
     place: str
-    """The topic that would not take it, or the group whose handler failed or refused it."""
+    """The topic that would not take it, the group whose handler failed or refused it, or the command's type."""
     type: str
     id: str
     error: str
@@ -56,7 +57,7 @@ async def causes(store: Store, outboxes: Sequence[OutboxTable], broker: Broker |
     dead = await _dead(broker) if broker is not None else []
     told = {(failure.place, failure.id) for failure in dead}
     in_groups = [failure for failure in await _in_groups(store) if (failure.place, failure.id) not in told]
-    return grouped([*await _unsent(store, outboxes), *in_groups, *dead])
+    return grouped([*await _unsent(store, outboxes), *in_groups, *dead, *await _commands(store)])
 
 
 def grouped(failures: Iterable[Failure]) -> Sequence[Cause]:
@@ -87,6 +88,14 @@ async def _in_groups(store: Store) -> list[Failure]:
         Failure(where, one.group, one.event_type, str(one.event_id), one.error_msg or "", one.received_at)
         for where, refused in (("group", False), ("refused", True))
         for one in await Records(store).failures(refused=refused, limit=MOST)
+    ]
+
+
+async def _commands(store: Store) -> list[Failure]:
+    """Also those that will be tried again."""
+    return [
+        Failure("command", one.type, one.type, str(one.id), one.error or "", one.finished_at or one.created_at)
+        for one in await command_page(store, status="FAILED", limit=MOST)
     ]
 
 

@@ -10,6 +10,7 @@ from postroad.brokers.base import Broker, Subscription, depth_as_told
 from postroad.errors import BrokerError
 from postroad.gates import GROUP, OUTBOX, WORKER
 from postroad.inbox.records import Counts, Records
+from postroad.operations.commands import CommandView, command_page
 from postroad.operations.dead_letters import DeadEvent, dead_page, with_attempts
 from postroad.operations.inbox import InboxRecord, stopped_records
 from postroad.operations.leases import Lease, leases
@@ -86,6 +87,15 @@ class GroupStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class CommandCounts:
+    """No more than 10,000 of each are counted."""
+
+    pending: int
+    processing: int
+    failed: int
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerStatus:
     id: str
     kind: str
@@ -110,6 +120,9 @@ class Status:
     groups: Sequence[GroupStatus]
     failed: Sequence[InboxRecord]
     """What will not be tried again by itself and is not among the dead letters: failed for good, or refused."""
+    commands: CommandCounts
+    failed_commands: Sequence[CommandView]
+    """The newest; those with a next try go on by themselves."""
     dead_letters: Sequence[DeadEvent]
     workers: Sequence[WorkerStatus]
     leases: Sequence[Lease]
@@ -141,7 +154,7 @@ async def status(
     groups: Sequence[str] = (),
     examples: int = 20,
 ) -> Status:
-    """`examples` bounds the lists of parked keys, failed records and dead letters, not the counts."""
+    """`examples` bounds the lists of parked keys, failed records, commands and dead letters, not the counts."""
     wire = await _ask(broker) if broker else _Wire()
     counts = await Records(store).counts()
     still = {(one.kind, one.name): one for one in await pauses(store)}
@@ -154,6 +167,8 @@ async def status(
         parked=[key for outbox in outboxes for key in await parked_keys(store, outbox, examples)],
         groups=[_group(store, name, counts, wire, still.get((GROUP, name))) for name in names],
         failed=await _failed(store, wire, examples),
+        commands=await _commands(store),
+        failed_commands=await command_page(store, status="FAILED", limit=examples),
         dead_letters=await with_attempts(store, wire.dead[:examples]),
         workers=[replace(one, draining=still.get((WORKER, one.id))) for one in await workers(store)],
         leases=await leases(store),
@@ -210,6 +225,12 @@ async def known_groups(store: Store) -> Sequence[str]:
 async def _failed(store: Store, wire: _Wire, limit: int) -> Sequence[InboxRecord]:
     found = await stopped_records(store, limit + len(wire.dead))
     return [one for one in found if (one.group, str(one.event_id)) not in wire.dead_ids][:limit]
+
+
+async def _commands(store: Store) -> CommandCounts:
+    rows = (await store.read("command_counts", most=MOST_COUNTED)).rows
+    counts = {row.status.lower(): int(row.commands) for row in rows}
+    return CommandCounts(*(counts.get(status, 0) for status in ("pending", "processing", "failed")))
 
 
 async def workers(store: Store) -> Sequence[WorkerStatus]:
