@@ -76,6 +76,9 @@ class Post:
         asyncio.get_running_loop().create_task(ask(), context=self._context).add_done_callback(pass_on)
         return await answer
 
+    def violations(self) -> list[str]:
+        return []
+
     def clear(self) -> None:
         """For the next world, which gets the same tables: making them, and planning anew, costs as much as some seeds'
         messages do."""

@@ -61,8 +61,8 @@ RABBIT_VERDICT: Final = {fault: VERDICT[fault] for fault in ("killed before", "k
 """What comes over a process that uses RabbitMQ's adapter; the rest happens on the wire."""
 PUBSUB_REQUEST: Final = {"lost": 12, "unanswered": 12}
 PUBSUB_SERVER: Final = {"stream breaks": 20, "deadline": 10, "all deadlines": 4}
-KAFKA_PUBLISH: Final = PUBLISH | {"written to one": 4, "fatal": 1}
-KAFKA_REQUEST: Final = {"lost": 5, "unanswered": 5}
+KAFKA_PUBLISH: Final = PUBLISH | {"written to one": 4, "written late": 6, "fatal": 1, "mute": 0.5}
+KAFKA_REQUEST: Final = {"lost": 8, "unanswered": 8}
 KAFKA_SERVER: Final = {"dismissed": 6, "shared out anew": 10}
 HANDLER: Final = {"fails before": 19, "fails after": 19, "killed": 2, "slow": 8}
 WORLD: Final = {"broker away": 20, "database away": 12, "clock jumps": 20, "stopped": 12}

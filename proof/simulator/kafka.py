@@ -11,7 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from postroad.brokers.base import Broker, Topology
+from postroad.brokers.base import Broker, Delivery, Topology
 from postroad.brokers.kafka import client, consumer, known, publisher, reader
 from postroad.brokers.kafka.address import Address
 from postroad.brokers.kafka.broker import KafkaBroker
@@ -70,10 +70,12 @@ class KafkaPost:
 
     def __init__(self, world: "World") -> None:
         self.world = world
-        self.chance = Random(world.seed)
+        self.chance = Random(world.seed + 4)
         self.server = Server(self.chance, lambda what: world.tell("kafka", what))
         self.process = Process("broker")
         self.taken: list[Message] = []
+        self.given_up: list[tuple[str, bytes]] = []
+        """Subscription and data of what was given up, as far as its subscriber knows."""
         self._lines: dict[Process, KafkaLine] = {}
 
     @property
@@ -113,6 +115,18 @@ class KafkaPost:
     async def left(self, subscription: str) -> int:
         return self.server.left(subscription)
 
+    def violations(self) -> list[str]:
+        graves = {
+            (dict(letter.headers)["postroad.subscription"].decode(), letter.value)
+            for (topic, _), log in self.server.logs.items()
+            if topic.endswith(".dlq")
+            for letter in (record.letter for record in log)
+        }
+        missing = [
+            f"{data!r} of {subscription}" for subscription, data in self.given_up if (subscription, data) not in graves
+        ]
+        return [f"lost: {message} was given up, and no letter is there" for message in missing]
+
     def clear(self) -> None:
         client._open.clear()  # all else goes with the world
 
@@ -131,7 +145,7 @@ class KafkaLine(RabbitLine):
     """One process's adapter; here, the process itself may come to grief. The rest happens beneath."""
 
     def __init__(self, post: KafkaPost, process: Process) -> None:
-        self.world, self.process = post.world, process
+        self.world, self.post, self.process = post.world, post, process
         address = _Simulated(
             partitions=PARTITIONS,
             publish_timeout=_PUBLISH,
@@ -141,3 +155,6 @@ class KafkaLine(RabbitLine):
         )
         broker: Any = KafkaBroker(address, process.clock)
         self.broker, self.features, self.address = broker, broker.features, broker.address
+
+    def given_up(self, delivery: Delivery) -> None:
+        self.post.given_up.append((delivery.subscription, delivery.data))

@@ -22,10 +22,9 @@ from proof.simulator.time import pass_time
 if TYPE_CHECKING:
     from proof.simulator.kafka import KafkaPost
 
-_NEVER_PLACED = -1001
 _LOOK = 0.1
 _HEARS = 0.4
-"""How probably a poll is the one at which a member hears that it is none any more."""
+"""How probably a poll is the one at which a member hears of a new generation, or that it is no member any more."""
 _FETCHED = 0.8
 """How probably all there is has been fetched when somebody looks."""
 _FAILURES = {
@@ -34,6 +33,7 @@ _FAILURES = {
     "lost": KafkaError._MSG_TIMED_OUT,
     "fatal": KafkaError._FATAL,
     "unconfirmed": KafkaError._MSG_TIMED_OUT,
+    "written late": KafkaError._MSG_TIMED_OUT,
     "written to one": KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
 }
 _TAKEN_ALL_THE_SAME = ("unconfirmed", "written to one")
@@ -82,7 +82,7 @@ class Producer(Wire):
         self._patience = settings["delivery.timeout.ms"] / 1_000
         self._on_their_way: dict[object, Callable[[int | None], None]] = {}
         self._reports: deque[Callable[[], None]] = deque()
-        self._fatal = False
+        self._fatal = self._mute = False
 
     def produce(
         self,
@@ -113,15 +113,23 @@ class Producer(Wire):
                 return
             await pass_time(_LOOK)
         await self.process.step_outside()
-        if message not in self._on_their_way:
-            return  # purged before it was sent
-        if fault not in _FAILURES or fault in _TAKEN_ALL_THE_SAME:
+        self._mute = self._mute or fault == "mute"
+        if message not in self._on_their_way or self._mute:
+            return  # purged before it was sent; or as after some restarts of a server, when nobody hears of it again
+        if fault == "written late":
+            # Under way when its producer was purged, or gave up: nobody calls it back.
+            self.post.process.spawn(self._write_late(write))
+        elif fault not in _FAILURES or fault in _TAKEN_ALL_THE_SAME:
             write()
         if fault in ("slow", "lost", "unconfirmed"):
             await pass_time(self.post.chance.random() * self._patience)
         await self.process.step_outside(fates.latency())
         self._fatal = self._fatal or fault == "fatal"
         self._end(message, _FAILURES.get(fault))
+
+    async def _write_late(self, write: Callable[[], None]) -> None:
+        await pass_time(self.post.chance.random() * self._patience * 2)
+        write()
 
     def _end(self, message: object, code: int | None) -> None:
         if (report := self._on_their_way.pop(message, None)) is not None:
@@ -153,7 +161,9 @@ class Member(Wire):
         self._paused: set[Place] = set()
         self._told: deque[Callable[[], None]] = deque()
         self._wake = Event()
-        self._complained = False
+        self._generation = 0
+        """The latest that it knows."""
+        self._complained = self._closed = False
 
     # -- the group ---------------------------------------------------------------------------------------
 
@@ -168,6 +178,8 @@ class Member(Wire):
         while self.server.away:
             await pass_time(_LOOK)
         await self.process.step_outside()
+        if self._closed:
+            return
         self._seat = Seat(self.process, self._hear)
         self._group.join(self._seat, self.process.clock.monotonic())
 
@@ -176,6 +188,7 @@ class Member(Wire):
         self._wake.set()
 
     def _obey(self, what: str, numbers: list[int]) -> None:
+        self._generation = self._group.generation
         if what == "assign":
             self._on_assign(self, self._places(numbers))
         elif held := [number for number in numbers if (self._topic, number) in self._read]:
@@ -188,8 +201,11 @@ class Member(Wire):
         return [TopicPartition(self._topic, number) for number in numbers]
 
     def _notice(self) -> None:
-        """That the group has gone on without it. It joins again."""
-        if self._seat is not None and self._seat.taken and self.post.chance.random() < _HEARS:
+        """That the group has gone on; perhaps without it. Then it joins again."""
+        if self._seat is None or self.post.chance.random() >= _HEARS:
+            return
+        self._generation = self._group.generation
+        if self._seat.taken:
             self._told.clear()
             self._seat = None
             if held := [number for _, number in self._read]:
@@ -200,11 +216,13 @@ class Member(Wire):
         return self._seat.id if self._seat else ""
 
     def close(self) -> None:
+        self._closed = True
         if not self.process.alive:
             return  # and nobody says so
         if self._wake.set in self.server.readers:
             self.server.readers.remove(self._wake.set)
         if self._seat is not None:
+            self._seat.silent = True
             if self._read:
                 self._on_revoke(self, self._places([number for _, number in self._read]))
             try:
@@ -255,11 +273,15 @@ class Member(Wire):
 
     def incremental_assign(self, places: Iterable[TopicPartition]) -> None:
         for place in places:
+            if (place.topic, place.partition) in self._read:
+                raise KafkaException(KafkaError(KafkaError._CONFLICT))
             self._read[place.topic, place.partition] = place.offset
 
     def incremental_unassign(self, places: Iterable[TopicPartition]) -> None:
         for place in places:
-            self._read.pop((place.topic, place.partition), None)
+            if (place.topic, place.partition) not in self._read:
+                raise KafkaException(KafkaError(KafkaError._INVALID_ARG))
+            del self._read[place.topic, place.partition]
             self._fetched.pop((place.topic, place.partition), None)
 
     def pause(self, places: Iterable[TopicPartition]) -> None:
@@ -275,7 +297,7 @@ class Member(Wire):
         return wait_here(self.ask(lambda: [TopicPartition(p.topic, p.partition, offsets[p.partition]) for p in places]))
 
     def commit(self, offsets: Sequence[TopicPartition], asynchronous: bool) -> None:
-        work = self._commit(offsets, self._group.generation)
+        work = self._commit(offsets, self._generation)
         if not asynchronous:
             if (error := wait_here(work)) is not None:
                 raise KafkaException(error)

@@ -4,11 +4,10 @@
 - A member is in its group as long as it is heard of. Its place is taken by others when it was silent for too long;
   it learns that late, and goes on meanwhile.
 - Partitions that move are asked back from a living member, who may commit before it gives them; then another has them.
-- Each change begins a new generation. Offsets are taken from every member that knows the present one, of whatever
-  partition, forward or back: Kafka does not ask whose it is.
+- Each change begins a new generation, of which members learn later. Offsets are taken from every member that knows the
+  present one, of whatever partition, forward or back: Kafka does not ask whose it is.
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -68,6 +67,8 @@ class Seat:
     seen: float = 0.0
     taken: bool = False
     """By its silence, although it may not know."""
+    silent: bool = False
+    """Its member is closed, and sends no more signs of life."""
 
 
 class Group:
@@ -114,7 +115,7 @@ class Group:
     def listen(self, now: float, *, all_heard: bool) -> None:
         """For signs of life."""
         for seat in list(self._seats):
-            if all_heard or (seat.process.alive and not seat.process.frozen_for()):
+            if all_heard or (seat.process.alive and not seat.silent and not seat.process.frozen_for()):
                 seat.seen = now
             elif now - seat.seen > SESSION:
                 self.leave(seat)
@@ -133,8 +134,7 @@ class Group:
         """Evenly, and so that as little moves as possible."""
         if not self._seats:
             return
-        most, loads = -(-PARTITIONS // len(self._seats)), Counter(self._seats)
-        loads.subtract(self._seats)
+        most, loads = -(-PARTITIONS // len(self._seats)), dict.fromkeys(self._seats, 0)
         for number, owner in self._owners.items():
             if owner is not None and loads[owner] < most:
                 loads[owner] += 1

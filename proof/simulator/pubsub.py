@@ -39,7 +39,7 @@ class PubSubPost:
         self._topics: dict[str, list[Model]] = {}
         self._lines: dict[Process, PubSubLine] = {}
         self._ids = count(1)
-        self._chance = Random(world.seed)
+        self._chance = Random(world.seed + 4)
 
     def line(self, process: Process) -> Broker:
         if process not in self._lines:
@@ -61,6 +61,9 @@ class PubSubPost:
 
     async def left(self, subscription: str) -> int:
         return self.models[subscription].open_ones()
+
+    def violations(self) -> list[str]:
+        return []
 
     def clear(self) -> None:
         """All of it goes with the world."""

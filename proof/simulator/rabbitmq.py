@@ -58,6 +58,9 @@ class _SameThread:
     def post(self, work: Callable[..., object], *arguments: object) -> None:
         asyncio.get_running_loop().call_soon(work, *arguments)
 
+    async def aclose(self) -> None:
+        pass
+
 
 class RabbitPost:
     """The server: it is never killed, but it may be out of reach, or short of memory."""
@@ -102,6 +105,10 @@ class RabbitPost:
     async def left(self, subscription: str) -> int:
         return self.server.unsettled(subscription)
 
+    def violations(self) -> list[str]:
+        """What can be seen here alone."""
+        return []
+
     def clear(self) -> None:
         """All of it goes with the world."""
 
@@ -144,6 +151,9 @@ class RabbitLine:
                 self.process.die()
         return result
 
+    def given_up(self, delivery: Delivery) -> None:
+        """Somebody may want to look for its letter."""
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self.broker, name)
 
@@ -182,6 +192,7 @@ class RabbitParcel:
 
     async def dead(self, reason: str) -> None:
         await self._decide("dead", lambda: self._delivery.dead(reason))
+        self._line.given_up(self._delivery)
 
     async def _decide(self, verdict: str, give: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._line.process.require_life()

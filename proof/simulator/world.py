@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from postroad.brokers.base import Subscription, Topology
+from postroad.brokers.base import Flow, Subscription, Topology
 from postroad.codec.upcast import Upcasters
 from postroad.errors import PostroadError
 from postroad.handlers import Bus
@@ -34,7 +34,7 @@ from proof.simulator.faults import DIRECTED, RABBIT_WORLD, WORLD, Fates
 from proof.simulator.ledger import ATTEMPTS, violations
 from proof.simulator.mender import Mender
 from proof.simulator.process import Process, adopt, current
-from proof.simulator.rabbitmq import RabbitPost
+from proof.simulator.rabbitmq import RabbitLine, RabbitPost
 from proof.simulator.tills import KEPT, Desk, Tills
 from proof.simulator.time import LoopClock, VirtualLoop, pass_time
 from proof.simulator.visitors import Stranger, Visitor, also_handle, in_turns, tidy, without_thread
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 LEAST_FAULTS, LONG_RUN = 50, 12
 BROKERS = ("embedded", "rabbitmq", "pubsub", "kafka")
+_FLOWS = {"kafka": Flow(messages=8)}
+"""So that workers get there to have their hands full."""
 LEASE = 2.0
 ACK_DEADLINE = 2.4
 _BUSY = 16
@@ -237,7 +239,7 @@ class World:
         outcome.keys = [count for (count,) in self._database.ask("SELECT count(*) FROM booking GROUP BY account")]
         outcome.sent = len(self.post.taken)
         refused = self.tills.refused if self.tills else ()
-        outcome.violations += self.fallen
+        outcome.violations += [*self.fallen, *self.post.violations()]
         outcome.violations += violations(self._database.ask, self.post.taken, self.visitor.handed, refused)
         if self.tills is not None:
             outcome.violations += books.violations(
@@ -414,7 +416,11 @@ class World:
             wake=outbox.wakes[DEFAULT_OUTBOX],
         )
         options = SubscriberOptions(
-            ack_deadline=ACK_DEADLINE, lock_ttl=LEASE, backoff=Backoff(attempts=ATTEMPTS, base=0.2), grace=3.0
+            ack_deadline=ACK_DEADLINE,
+            lock_ttl=LEASE,
+            backoff=Backoff(attempts=ATTEMPTS, base=0.2),
+            grace=3.0,
+            flow=_FLOWS.get(self.broker, Flow()),
         )
         desk = self._desk(process, store, outbox) if self.tills else None
         stop = asyncio.Event()
@@ -432,6 +438,8 @@ class World:
         keeping = process.spawn(self._housekeeping(process, store, scheduler))
         await asyncio.gather(*(process.spawn(part) for part in parts))
         keeping.cancel()
+        if isinstance(line, RabbitLine):
+            await line.aclose()
 
     async def _housekeeping(self, process: Process, store: Store, scheduler: RetryScheduler) -> None:
         pruner = Pruner(store, DEFAULT_OUTBOX, retention=4.0 if self.mender is None else KEPT)

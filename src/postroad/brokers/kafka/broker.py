@@ -55,7 +55,7 @@ class KafkaBroker:
         if not batch:
             return []
         try:
-            obstacles = {topic: await self._known.obstacle(topic) for topic in {message.topic for message in batch}}
+            obstacles = {topic: await self._known.obstacle(topic) for topic in dict.fromkeys(m.topic for m in batch)}
             outcomes = await self._publisher.send(
                 [Addressed(_lane(message), obstacles[message.topic] or write(message)) for message in batch]
             )
