@@ -90,7 +90,8 @@ def ask_fresh(job: Job) -> Verdict:
         silence()
         assert job.mutant is not None
         Import(job.mutant).install()
-        pytest.main([*OPTIONS, *folder, *files], plugins=[_Once(job, tell)])
+        # Plain, because we are a plugin of pytest: it would load our modules by itself, to rewrite their assertions.
+        pytest.main([*OPTIONS, "--assert=plain", *folder, *files], plugins=[_Once(job, tell)])
         tell(Verdict("killed", "import"))
 
     try:

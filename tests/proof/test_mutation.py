@@ -5,6 +5,8 @@ import importlib.util
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
@@ -16,7 +18,7 @@ from rich.console import Console
 from proof.mutation import operators, sql
 from proof.mutation.explained import explained, key_of
 from proof.mutation.guards import without
-from proof.mutation.mutants import GUARD, PACKAGES, Mutant, all_mutants, compiled, difference, of_text, statements
+from proof.mutation.mutants import GUARD, PACKAGES, ROOT, Mutant, all_mutants, compiled, difference, of_text, statements
 from proof.mutation.plant import CannotExchange, exchange
 from proof.mutation.report import Results, table
 from proof.mutation.run import _RUNNING, Job, Verdict, _in_child
@@ -231,6 +233,19 @@ def test_a_mistake_in_what_is_loaded_already_comes_too_late(box: ModuleType) -> 
     path = Path(str(box.__file__))
     with pytest.raises(CannotExchange):
         exchange(path, compile(f"{BOX}\nLIMIT = 7\n", path, "exec"))
+
+
+def test_a_mistake_that_has_to_be_there_from_the_beginning_is_there() -> None:
+    """Although pytest loads the modules of its plugins by itself, of which Postroad is one."""
+    noticing = "tests/contract/test_relay_failures.py::test_a_publish_that_hangs_is_an_outage[sqlite]"
+    ask = f"""
+from proof.mutation.mutants import all_mutants
+from proof.mutation.run import Job, ask_fresh
+marks = next(one for one in all_mutants(["relay/carrier.py"]) if "for due in run], [])" in one.after)
+print(ask_fresh(Job(marks, [({noticing!r}, 10.0)])))
+"""
+    done = subprocess.run([sys.executable, "-c", ask], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1:] == [str(Verdict("killed", noticing))], done.stdout + done.stderr
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # newer Pythons do not like forks beside threads
