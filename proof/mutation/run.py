@@ -90,8 +90,7 @@ def ask_fresh(job: Job) -> Verdict:
         silence()
         assert job.mutant is not None
         Import(job.mutant).install()
-        # Plain, because we are a plugin of pytest: it would load our modules by itself, to rewrite their assertions.
-        pytest.main([*OPTIONS, "--assert=plain", *folder, *files], plugins=[_Once(job, tell)])
+        pytest.main([*OPTIONS, *folder, *files], plugins=[_Once(job, tell)])
         tell(Verdict("killed", "import"))
 
     try:

@@ -22,6 +22,7 @@ TESTS: Final = (
     "tests/contract/doctor/test_*.py",
     "tests/upgrade/test_*.py",
     "tests/journeys/test_consuming*.py",
+    "tests/journeys/test_copies_of_the_dead.py",
     "tests/journeys/test_drain.py",
     "tests/journeys/test_flows.py",
     "tests/journeys/test_metrics.py",
@@ -43,7 +44,9 @@ TESTS: Final = (
     "tests/unit/test_naming.py",
 )
 """Not those that only start other processes: a mistake is planted in this one."""
-OPTIONS: Final = ("-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "timeout=0")
+OPTIONS: Final = ("-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "timeout=0", "--assert=plain")
+"""Plain, because Postroad is a plugin of pytest, which would load its modules by itself and rewrite their functions: a
+mistake would be neither loaded nor exchanged."""
 _SERVERS: Final = {"postgresql": "postgresql", "mysql": "mariadb"}
 _NAMED: Final = {"subscriber": "consuming", "relay": "adopt"}
 """What tests call a package, or a part of it, besides its name."""
