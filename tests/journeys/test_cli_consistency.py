@@ -77,13 +77,15 @@ def test_what_the_broker_does_not_tell_is_told_as_not_looked_at(app: str, monkey
 def test_a_service_without_commands_is_told_what_its_groups_have_handled(tmp_path: Path) -> None:
     shell = Shell(tmp_path)
     shell("db migrate shop:road")
-    assert shell("check shop:road").startswith("everything fits together: 0 events handled by 1 group since ")
+    assert shell("check shop:road").startswith(
+        "everything fits together: 0 commands, 0 domain events, 0 handlings since "
+    )
     shell("publish shop:road order.placed", '{"order_id": "o-1", "cents": 1}')
     with shell.running("dev shop:road") as dev:
         dev.until("o-1  handled by receipts")
         dev.signal(signal.SIGINT)
         assert dev.ended() == 0
-    looked = "everything fits together: 1 event handled by 1 group since "
+    looked = "everything fits together: 0 commands, 0 domain events, 1 handling since "
     assert shell("check shop:road").startswith(looked)
     assert looked in shell("check shop:road --last")
 

@@ -13,7 +13,7 @@ from proof.simulator.runs import simulator
 from proof.simulator.world import LEAST_FAULTS
 
 ROOT = Path(__file__).parents[2]
-SEEDS = 100
+SEEDS = 150
 # Whoever is killed leaves its connections behind.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -36,6 +36,11 @@ def test_over_kafka_too_no_seed_breaks_a_promise(tmp_path: Path) -> None:
     assert figures["fewest faults of a seed"] >= LEAST_FAULTS
     assert figures["by kind"]["dismissed"] > SEEDS
     assert figures["by kind"].keys() >= {*KAFKA_PUBLISH, *KAFKA_REQUEST, *KAFKA_SERVER}
+
+
+def test_a_member_that_leaves_unheard_keeps_no_partitions(quiet: None) -> None:
+    with simulator(broker="kafka") as one:
+        assert one.run(1552).violations == []
 
 
 def test_over_kafka_too_the_same_seed_is_the_same_story(quiet: None) -> None:

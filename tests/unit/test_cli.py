@@ -322,6 +322,8 @@ def test_an_application_is_no_id(library: Library) -> None:
     nowhere = {"POSTROAD_APP": None, "DATABASE_URL": None}
     done = CliRunner().invoke(main, ["trace", "library:road"], env=nowhere)
     assert re.search(told, done.output)
+    done = CliRunner().invoke(main, ["trace", "library:road", "--orphans"], env=nowhere)
+    assert "postroad trace --orphans --app library:road" in done.output
     assert "Nothing here has the id or the correlation id flow-7" in library("trace", "flow-7", expect=1)
 
 

@@ -115,6 +115,14 @@ def test_a_mistake_in_a_folder_called_asyncio_is_none_of_a_loop(here: Path) -> N
     assert "__main__" not in str(caught.value)
 
 
+def test_a_mistake_with_an_asynchronous_library_is_none_of_a_loop(here: Path) -> None:
+    wrong = "from sqlalchemy.ext.asyncio import create_async_engine\ncreate_async_engine('sqlite:///x.db')\n"
+    (here / "engine.py").write_text(wrong, encoding="utf-8")
+    with pytest.raises(UserCodeFailed, match="requires an async driver") as caught:
+        load("engine:road")
+    assert "__main__" not in str(caught.value)
+
+
 def test_a_script_that_writes_when_imported(here: Path) -> None:
     (here / "writing.py").write_text(WRITES, encoding="utf-8")
     with pytest.raises(UserCodeFailed, match=rf"tables are missing .*writing\.py, line \d+\)\. .*{GUARD}") as caught:

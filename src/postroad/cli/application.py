@@ -16,12 +16,12 @@ from typing import Final
 import click
 
 from postroad.app import Postroad
-from postroad.errors import ConfigurationError, PostroadError
+from postroad.errors import ConfigurationError, PostroadError, StoreError, WriteRefused
 from postroad.redact import redact, remember
 
 _OURS: Final = str(Path(__file__).parents[1])
 _LIBRARIES: Final = tuple(sysconfig.get_paths()[kind] for kind in ("stdlib", "purelib", "platlib"))
-_LOOPS: Final = tuple(f"{os.sep}{name}{os.sep}" for name in ("asyncio", "anyio", "uvloop"))
+_LOOPS: Final = tuple(os.path.join(root, name, "") for root in _LIBRARIES for name in ("asyncio", "anyio", "uvloop"))
 """Where event loops are started, by whatever call."""
 
 
@@ -95,24 +95,24 @@ def _failed(name: str, error: Exception) -> UserCodeFailed:
     while trace is not None and _is_foreign(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
     frames = traceback.extract_tb(trace)
-    cure = ""
-    if _acts(error, frames):
-        cure = f'. Importing {name} must not run it: put that call under `if __name__ == "__main__":`'
     if isinstance(error, PostroadError):
         # Our own errors say what is wrong; what is missing is where.
-        return UserCodeFailed(f"{error}{_place_in(frames)}{cure}", "")
-    text = "".join(traceback.format_exception(type(error), error, trace))
-    return UserCodeFailed(f"{name} could not be imported: {type(error).__name__}: {error}{cure}", redact(text))
+        told, text = f"{error}{_place_in(frames)}", ""
+    else:
+        told = f"{name} could not be imported: {type(error).__name__}: {error}"
+        text = redact("".join(traceback.format_exception(type(error), error, trace)))
+    if _acts(error, frames):
+        # What could not begin would be told of once more in the end, in words that lead nowhere.
+        warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+        told = told.removesuffix(".")
+        told += f'. Importing {name} must not run it: put that call under `if __name__ == "__main__":`'
+    return UserCodeFailed(told, text)
 
 
 def _acts(error: Exception, frames: Sequence[traceback.FrameSummary]) -> bool:
     """Whether the module was at work, instead of only saying what there is."""
-    libraries = [frame.filename for frame in frames if frame.filename.startswith(_LIBRARIES)]
-    if any(loop in file for file in libraries for loop in _LOOPS):
-        # What could not begin would be told of once more in the end, in words that lead nowhere.
-        warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
-        return True
-    return isinstance(error, PostroadError) and not isinstance(error, ConfigurationError)
+    in_a_loop = any(frame.filename.startswith(_LOOPS) for frame in frames)
+    return in_a_loop or isinstance(error, StoreError | WriteRefused)
 
 
 def _place_in(frames: Sequence[traceback.FrameSummary]) -> str:

@@ -56,7 +56,8 @@ async def check(site: Site, out: Output, since: timedelta, grace: timedelta, las
 
 
 def _tell(out: Output, report: consistency.Report, again: str) -> None:
-    looked = _looked_at(report)
+    sizes = times(report.commands, "command"), times(report.events, "domain event"), times(report.handled, "handling")
+    looked = f"{', '.join(sizes)} since {report.since:%F %T}Z"
     if report.consistent:
         out.say(f"everything fits together: {looked}", "green")
         return
@@ -72,15 +73,6 @@ def _tell(out: Output, report: consistency.Report, again: str) -> None:
     out.say(looked)
     if report.findings:
         out.say(f"What can be mended: postroad repair{again}")
-
-
-def _looked_at(report: consistency.Report) -> str:
-    """A service may have commands, or groups, or both. What it has none of is not worth a number."""
-    told = [times(report.commands, "command"), times(report.events, "domain event")]
-    if report.groups:
-        handled = f"{times(report.handled, 'event')} handled by {times(len(report.groups), 'group')}"
-        told = [*told, handled] if report.commands or report.events else [handled]
-    return f"{', '.join(told)} since {report.since:%F %T}Z"
 
 
 @click.command()

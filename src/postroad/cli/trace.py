@@ -36,25 +36,22 @@ def _is_told_from_applications(command: Callable[..., None]) -> Callable[..., No
     """Most commands take the application right behind, and so it is written here, too. An id may look like one."""
 
     @functools.wraps(command)
-    def call(id: str | None, app: str | None, database_url: str | None, **values: Any) -> None:
-        looks = bool(id and _APPLICATION.fullmatch(id))
-        if looks and not (app or database_url):
-            raise _no_id(id)
+    def call(id: str | None, orphans: bool, app: str | None, database_url: str | None, **values: Any) -> None:
+        run = functools.partial(command, id=id, orphans=orphans, app=app, database_url=database_url, **values)
+        if id is None or not _APPLICATION.fullmatch(id):
+            return run()
+        refusal = click.UsageError(
+            f"{id} is no id of an event, a command or a flow here. If it is the application, write: "
+            f"postroad trace {'--orphans' if orphans else 'ID'} --app {id}"
+        )
+        if not (app or database_url):
+            raise refusal
         try:
-            command(id=id, app=app, database_url=database_url, **values)
+            return run()
         except OperationRefused:
-            if not looks:
-                raise
-            raise _no_id(id) from None
+            raise refusal from None
 
     return call
-
-
-def _no_id(application: str | None) -> click.UsageError:
-    return click.UsageError(
-        f"{application} is no id of an event, a command or a flow here. If it is the application, write: "
-        f"postroad trace ID --app {application}"
-    )
 
 
 @click.command()

@@ -53,7 +53,6 @@ async def check(
         look.events,
         findings,
         look.not_looked_at,
-        road.groups,
         look.handled,
     )
 

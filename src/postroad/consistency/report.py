@@ -49,9 +49,8 @@ class Report:
     findings: Sequence[Finding]
     not_looked_at: Sequence[str] = field(default_factory=list)
     """What could not be read, with the reason: nothing is known of it."""
-    groups: Sequence[str] = field(default_factory=list)
     handled: int = 0
-    """Events that these groups had handled."""
+    """Records of handled events: one for each event and group, also of groups that are no more."""
 
     @property
     def consistent(self) -> bool:

@@ -34,7 +34,8 @@ class Handler:
     commit_every: int = 1
     """How many events may share a commit."""
     shares: object = None
-    """Handlers with the same one may share a batch, though they are of different types. They go by its name."""
+    """Handlers with the same one may share a batch, though they are of different types. They go by what it says of
+    itself as text: a read model says its name."""
 
     @property
     def name(self) -> str:
