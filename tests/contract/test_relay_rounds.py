@@ -144,6 +144,20 @@ async def test_nobody_waits_for_a_probe_that_hangs(office: Office) -> None:
     assert len(broker.sent) == 5
 
 
+async def test_a_relay_that_was_stopped_beside_a_probe_runs_again(office: Office) -> None:
+    broker = Gated()
+    relay = office.relay(broker)
+    relay.breaker.tripped(TOPIC)
+    relay.breaker._open_until[TOPIC] = 0.0
+    await office.post("a")
+    async with running(relay):
+        await until(lambda: len(broker.begun) == 1)
+    broker.gate.set()
+    relay.breaker._open_until[TOPIC] = 0.0
+    async with running(relay):
+        await until(lambda: bool(broker.versions("a")))
+
+
 async def test_writers_do_not_keep_a_relay_busy_whose_broker_is_out(office: Office) -> None:
     office.clock = VirtualClock()
     broker = FaultyBroker(office.broker)

@@ -3,6 +3,7 @@
 import asyncio
 from datetime import timedelta
 from itertools import pairwise
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -10,8 +11,9 @@ import pytest
 from postroad import Postroad
 from postroad.consistency.window import PIECE, Window, ranges
 from postroad.errors import ConfigurationError
+from postroad.operations import audit
 from postroad.testing import FaultyBroker
-from tests.support.genesis import ProposeTheme, StartSession, change
+from tests.support.genesis import ProposeTheme, SessionStarted, StartSession, change, genesis
 from tests.support.harm import OLD, at, forget, found, lived, of
 
 
@@ -31,6 +33,17 @@ async def test_a_completed_command_without_its_event_is_found(road: Postroad) ->
     await forget(road, "{domain_events}", event.id)
     (finding,) = (await found(road))["orphaned_command"]
     assert (finding.count, finding.ids) == (1, [str(id)])
+
+
+@pytest.mark.spec("G8")
+async def test_so_is_one_that_a_person_once_had_tried_again(road: Postroad) -> None:
+    """Only what repair has run again, in vain, is left at that."""
+    id = uuid4()
+    (event,) = await road.execute(StartSession("s-9"), command_id=id)
+    await forget(road, "{domain_events}", event.id)
+    async with road.store.transaction() as connection:
+        await audit.record(road.store, connection, actor="ada", action="command.retry", subject=str(id))
+    assert "orphaned_command" in await found(road)
 
 
 @pytest.mark.spec("G8")
@@ -63,6 +76,18 @@ async def test_what_was_sent_before_a_group_began_is_not_missed(road: Postroad) 
     await forget(road, "{inbox}", first)
     await change(road, "UPDATE {handlers} SET first_seen = '2099-01-01 00:00:00'")
     assert not await found(road)
+
+
+@pytest.mark.spec("G8")
+async def test_what_a_group_does_not_handle_any_more_is_not_missed(road: Postroad, tmp_path: Path) -> None:
+    _, second, _ = await lived(road)
+    await forget(road, "{inbox}", second)
+    async with genesis(road.database_url, f"embedded:{tmp_path / 'broker.db'}") as fewer:
+
+        @fewer.on(SessionStarted, group="readers")
+        async def read(event: SessionStarted) -> None: ...
+
+        assert "unseen" not in await found(fewer)
 
 
 @pytest.mark.spec("G8")
