@@ -4,7 +4,7 @@ import asyncio
 import os
 import random
 import socket
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from postroad.clock import Clock
@@ -21,28 +21,32 @@ class Presence:
         self.id = new_id(clock.now(), randomness)
         self._name = f"{socket.gethostname()}:{os.getpid()}"
 
-    async def during(self, work: Awaitable[None]) -> None:
-        """Present for as long as the work lasts."""
+    async def during(self, work: Callable[[], Awaitable[object]]) -> None:
+        """Present for as long as the work lasts. Seen before it begins: on SQLite the very first handler may keep the
+        database to itself for long, and it would look as if nobody were at work."""
+        await self._beat()
         ended = asyncio.Event()
-        beating = asyncio.create_task(self.run(ended))
+        beating = asyncio.create_task(self._go_on(ended))
         try:
-            await work
+            await work()
         finally:
             ended.set()
             await beating
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Until told to stop. A database in trouble only makes the worker look silent."""
+    async def _go_on(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
-            try:
-                await self.run_once()
-            except StoreError:
-                pass
             try:
                 await self._clock.wait_for(stop.wait(), _BEAT)
             except TimeoutError:
-                pass
+                await self._beat()
         await self._leave()
+
+    async def _beat(self) -> None:
+        """A database in trouble only makes the worker look silent."""
+        try:
+            await self.run_once()
+        except StoreError:
+            pass
 
     async def run_once(self) -> None:
         async with self._store.transaction() as connection:

@@ -96,9 +96,9 @@ class Runner:
         work = [self._while_open(OUTBOX, relay.outbox, relay.run) for relay in self.relays]
         for subscriber, presence in self._present.items():
             consume = partial(subscriber.run, hurry=self._stop)
-            work.append(presence.during(self._while_open(GROUP, subscriber.group, consume)))
+            work.append(presence.during(partial(self._while_open, GROUP, subscriber.group, consume)))
         if self.commands is not None:
-            work.append(self._commanding.during(self._while_open(WORKER, "", self.commands.run)))
+            work.append(self._commanding.during(partial(self._while_open, WORKER, "", self.commands.run)))
         if self.scheduler is not None:
             work.append(self._every(_RETRY_INTERVAL, self._retry))
         work += [self._every(LOOK_EVERY, self._gates.look), self._every(_PRUNE_INTERVAL, self._prune)]

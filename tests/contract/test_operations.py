@@ -28,6 +28,7 @@ from postroad import (
 from postroad.errors import BrokerUnavailable, BusinessError, OperationRefused, UnsupportedByBroker
 from postroad.operations import Tail
 from postroad.operations.status import workers
+from postroad.presence import Presence
 from postroad.retry import Ack, Dead, Retry
 from postroad.testing import VirtualClock
 
@@ -325,6 +326,18 @@ async def test_status_tells_what_waits_and_what_is_parked(office: Office) -> Non
     assert (parked.error, parked.attempts) == ("no", 5)
     assert found.workers == []
     assert (found.broker, found.groups) == ("", [])
+
+
+async def test_a_worker_is_seen_before_its_work_begins(office: Office) -> None:
+    road = office.road
+    presence = Presence(road.store, "sorting", clock=road.clock, randomness=road.randomness)
+    seen: list[str] = []
+
+    async def work() -> None:
+        seen.extend(one.detail for one in await workers(road.store))
+
+    await presence.during(work)
+    assert (seen, await workers(road.store)) == (["sorting"], [])
 
 
 async def test_status_tells_who_is_at_work(office: Office) -> None:

@@ -84,12 +84,8 @@ async def test_a_worker_goes_on_telling_that_it_is_there(sqlite_url: str, monkey
         beating = Failing(b.store.execute, of="worker_beat")
         monkeypatch.setattr(b.store, "execute", beating)
         presence = Presence(b.store, GROUP, clock=Quick(), randomness=Random(1))
-        stop = asyncio.Event()
-        running = asyncio.create_task(presence.run(stop))
         async with asyncio.timeout(20):
-            assert await beating.works_again.wait()
-            stop.set()
-            await running
+            await presence.during(beating.works_again.wait)
 
 
 async def test_housekeeping_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
