@@ -237,7 +237,8 @@ def test_a_mistake_in_what_is_loaded_already_comes_too_late(box: ModuleType) -> 
 
 def test_a_mistake_that_has_to_be_there_from_the_beginning_is_there() -> None:
     """Although pytest loads the modules of its plugins by itself, of which Postroad is one."""
-    noticing = "tests/contract/test_relay_failures.py::test_a_publish_that_hangs_is_an_outage[sqlite]"
+    file = "tests/contract/test_relay_failures.py"
+    noticing = f"{file}::test_each_refusal_waits_as_its_preset_says_and_then_parks[sqlite-table-expected1]"
     ask = f"""
 from proof.mutation.mutants import all_mutants
 from proof.mutation.run import Job, ask_fresh
