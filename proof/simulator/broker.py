@@ -35,6 +35,8 @@ _NONE = Flow(messages=0)
 class Post:
     """The server: it is never killed, but it may be out of reach."""
 
+    flow = Flow()
+
     def __init__(self, world: "World") -> None:
         self.world = world
         self.away = False
@@ -100,6 +102,9 @@ class Line:
         self.post, self.process = post, process
         self.features = post.broker.features
         self.address = "simulated:"
+
+    async def aclose(self) -> None:
+        """It goes with its process."""
 
     async def send(self, batch: Sequence[Message]) -> Sequence[Outcome]:
         world = self.post.world

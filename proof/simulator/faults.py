@@ -55,10 +55,10 @@ PUBLISH: Final = {"lost": 12, "unconfirmed": 14, "refused": 10, "nacked": 8, "sl
 """For each message on its way to RabbitMQ; what is lost, or goes unconfirmed, is so with its connection."""
 DELIVER: Final = {"late": 12, "cut": 8, "dismissed": 6}
 ACKNOWLEDGE: Final = {"lost": 15}
-RABBIT_SEND: Final = {fault: SEND[fault] for fault in ("killed before", "killed after", "fails", "frozen")}
-RABBIT_RECEIVE: Final = {"killed after": RECEIVE["killed after"]}
-RABBIT_VERDICT: Final = {fault: VERDICT[fault] for fault in ("killed before", "killed after", "frozen")}
-"""What comes over a process that uses RabbitMQ's adapter; the rest happens on the wire."""
+ADAPTER_SEND: Final = {fault: SEND[fault] for fault in ("killed before", "killed after", "fails", "frozen")}
+ADAPTER_RECEIVE: Final = {"killed after": RECEIVE["killed after"]}
+ADAPTER_VERDICT: Final = {fault: VERDICT[fault] for fault in ("killed before", "killed after", "frozen")}
+"""What comes over a process that uses an adapter; the rest happens on the wire."""
 PUBSUB_REQUEST: Final = {"lost": 12, "unanswered": 12}
 PUBSUB_SERVER: Final = {"stream breaks": 20, "deadline": 10, "all deadlines": 4}
 KAFKA_PUBLISH: Final = PUBLISH | {"written to one": 4, "written late": 6, "fatal": 1, "mute": 0.5}

@@ -11,17 +11,17 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from postroad.brokers.base import Broker, Delivery, Topology
+from postroad.brokers.base import Broker, Flow, Topology
 from postroad.brokers.kafka import client, consumer, known, publisher, reader
 from postroad.brokers.kafka.address import Address
 from postroad.brokers.kafka.broker import KafkaBroker
 from postroad.brokers.kafka.record import Letter, write
 from postroad.message import Message
+from proof.simulator.adapters import AdapterPost
 from proof.simulator.faults import KAFKA_SERVER
 from proof.simulator.kafka_client import Administrator, Member, Producer, Route
 from proof.simulator.kafka_server import PARTITIONS, SESSION, Server
 from proof.simulator.process import Process
-from proof.simulator.rabbitmq import RabbitLine
 from proof.simulator.threads import THREADING, TIME, in_a_thread
 from proof.simulator.time import LoopClock
 
@@ -65,31 +65,24 @@ class _Simulated(Address):
         return {"route": self.route}
 
 
-class KafkaPost:
-    """The server: it is never killed, but it may be out of reach."""
+class KafkaPost(AdapterPost):
+    flow = Flow(messages=8)
+    """So that workers get there to have their hands full."""
 
     def __init__(self, world: "World") -> None:
-        self.world = world
+        super().__init__(world)
         self.chance = Random(world.seed + 4)
         self.server = Server(self.chance, lambda what: world.tell("kafka", what))
-        self.process = Process("broker")
-        self.taken: list[Message] = []
-        self.given_up: list[tuple[str, bytes]] = []
-        """Subscription and data of what was given up, as far as its subscriber knows."""
-        self._lines: dict[Process, KafkaLine] = {}
 
-    @property
-    def away(self) -> bool:
-        return self.server.away
-
-    @away.setter
-    def away(self, away: bool) -> None:
-        self.server.away = away
-
-    def line(self, process: Process) -> Broker:
-        if process not in self._lines:
-            self._lines[process] = KafkaLine(self, process)
-        return self._lines[process]
+    def adapter(self, process: Process) -> Broker:
+        address = _Simulated(
+            partitions=PARTITIONS,
+            publish_timeout=_PUBLISH,
+            session_timeout=SESSION,
+            ahead=_AHEAD,
+            route=Route(self, process),
+        )
+        return KafkaBroker(address, process.clock)
 
     async def prepare(self, topology: Topology) -> None:
         for topic in topology.topics:
@@ -106,7 +99,6 @@ class KafkaPost:
         self.server.write(letter)
 
     async def put(self, messages: Sequence[Message]) -> None:
-        """Of somebody who needs no connection."""
         for message in messages:
             letter = write(message)
             assert isinstance(letter, Letter)
@@ -128,33 +120,15 @@ class KafkaPost:
         return [f"lost: {message} was given up, and no letter is there" for message in missing]
 
     def clear(self) -> None:
-        client._open.clear()  # all else goes with the world
+        super().clear()
+        client._open.clear()
 
     async def _beat(self) -> None:
         while True:
             await self.process.clock.sleep(self.chance.random() * _BETWEEN_BEATS)
-            self.server.listen(LoopClock().monotonic())
+            self.server.listen(LoopClock().monotonic(), away=self.away)
             group, fault = self.chance.choice(list(self.server.groups.values())), self.world.fates.draw(KAFKA_SERVER)
             if fault == "dismissed":
                 group.dismiss()
             elif fault == "shared out anew":
                 group.stir()
-
-
-class KafkaLine(RabbitLine):
-    """One process's adapter; here, the process itself may come to grief. The rest happens beneath."""
-
-    def __init__(self, post: KafkaPost, process: Process) -> None:
-        self.world, self.post, self.process = post.world, post, process
-        address = _Simulated(
-            partitions=PARTITIONS,
-            publish_timeout=_PUBLISH,
-            session_timeout=SESSION,
-            ahead=_AHEAD,
-            route=Route(post, process),
-        )
-        broker: Any = KafkaBroker(address, process.clock)
-        self.broker, self.features, self.address = broker, broker.features, broker.address
-
-    def given_up(self, delivery: Delivery) -> None:
-        self.post.given_up.append((delivery.subscription, delivery.data))

@@ -57,7 +57,7 @@ class Wire:
         fates = self.post.world.fates
         fault = fates.draw(KAFKA_REQUEST)
         await self.process.step_outside(fates.latency())
-        if self.server.away or fault == "lost":
+        if self.post.away or fault == "lost":
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         answer = act()
         await self.process.step_outside(fates.latency())
@@ -107,7 +107,7 @@ class Producer(Wire):
         fault = fates.draw(KAFKA_PUBLISH)
         await self.process.step_outside(fates.latency())
         given_up = self.process.clock.monotonic() + self._patience
-        while self.server.away:
+        while self.post.away:
             if self.process.clock.monotonic() >= given_up:
                 self._end(message, KafkaError._MSG_TIMED_OUT)
                 return
@@ -175,7 +175,7 @@ class Member(Wire):
 
     async def _join(self) -> None:
         await self.process.step_outside(self.post.chance.random() * _LOOK)
-        while self.server.away:
+        while self.post.away:
             await pass_time(_LOOK)
         await self.process.step_outside()
         if self._closed:
@@ -247,13 +247,13 @@ class Member(Wire):
         self._notice()
         while self._told:
             self._told.popleft()()
-        if self.server.away and not self._complained:
+        if self.post.away and not self._complained:
             self.settings["error_cb"](KafkaError(KafkaError._ALL_BROKERS_DOWN))
-        self._complained = self.server.away
+        self._complained = self.post.away
 
     def _next(self) -> Record | None:
         chance = self.post.chance
-        if not self.server.away:
+        if not self.post.away:
             for place, offset in self._read.items():
                 if offset < 0:
                     self._read[place] = self._group.committed[place[1]]

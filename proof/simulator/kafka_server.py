@@ -167,7 +167,6 @@ class Group:
 class Server:
     chance: Random
     tell: Callable[[str], None]
-    away: bool = False
     logs: dict[tuple[str, int], list[Record]] = field(default_factory=dict)
     groups: dict[str, Group] = field(default_factory=dict)
     readers: list[Callable[[], None]] = field(default_factory=list)
@@ -191,7 +190,7 @@ class Server:
         topic, committed = subscription.rpartition(".")[0], self.groups[subscription].committed
         return sum(len(self.logs[topic, number]) - offset for number, offset in committed.items())
 
-    def listen(self, now: float) -> None:
+    def listen(self, now: float, *, away: bool) -> None:
         # Whoever comes back from somewhere has heard nobody, and gives all of them their time.
         for group in self.groups.values():
-            group.listen(now, all_heard=self.away)
+            group.listen(now, all_heard=away)

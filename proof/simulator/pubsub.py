@@ -17,34 +17,29 @@ from postroad.brokers.pubsub.letter import write
 from postroad.brokers.pubsub.line import Line, Rejection, raw
 from postroad.errors import BrokerUnavailable
 from postroad.message import Message
+from proof.simulator.adapters import AdapterPost, SameThread
 from proof.simulator.faults import PUBSUB_REQUEST, PUBSUB_SERVER
 from proof.simulator.process import Process
 from proof.simulator.pubsub_model import Model, Stored, Stream
-from proof.simulator.rabbitmq import RabbitLine, _SameThread
 from proof.simulator.time import LoopClock
 
 if TYPE_CHECKING:
     from proof.simulator.world import World
 
 
-class PubSubPost:
-    """The server: it is never killed, but it may be out of reach."""
-
+class PubSubPost(AdapterPost):
     def __init__(self, world: "World") -> None:
-        self.world = world
-        self.away = False
-        self.process = Process("broker")
-        self.taken: list[Message] = []
+        super().__init__(world)
         self.models: dict[str, Model] = {}
         self._topics: dict[str, list[Model]] = {}
-        self._lines: dict[Process, PubSubLine] = {}
         self._ids = count(1)
         self._chance = Random(world.seed + 4)
 
-    def line(self, process: Process) -> Broker:
-        if process not in self._lines:
-            self._lines[process] = PubSubLine(self, process)
-        return self._lines[process]
+    def adapter(self, process: Process) -> Broker:
+        with patch.object(adapter, "Line", partial(Wire, self, process)):
+            broker: Any = adapter.PubSubBroker(Address("my-project", "model:1"), process.clock)
+        broker._thread = SameThread()
+        return broker  # type: ignore[no-any-return]
 
     async def prepare(self, topology: Topology) -> None:
         for subscription in topology.subscriptions:
@@ -55,18 +50,11 @@ class PubSubPost:
         self.process.spawn(self._age())
 
     async def put(self, messages: Sequence[Message]) -> None:
-        """Of somebody who needs no connection."""
         for message in messages:
             self.publish(message.topic, [write(message)])
 
     async def left(self, subscription: str) -> int:
         return self.models[subscription].open_ones()
-
-    def violations(self) -> list[str]:
-        return []
-
-    def clear(self) -> None:
-        """All of it goes with the world."""
 
     def publish(self, topic: str, letters: Sequence[Any]) -> None:
         for one in letters:
@@ -95,17 +83,6 @@ class PubSubPost:
             model.expire([self._chance.choice(held)])
         elif fault == "all deadlines":
             model.pass_deadlines()
-
-
-class PubSubLine(RabbitLine):
-    """One process's adapter; here, the process itself may come to grief. The rest happens on the wire."""
-
-    def __init__(self, post: PubSubPost, process: Process) -> None:
-        self.world, self.process = post.world, process
-        with patch.object(adapter, "Line", partial(Wire, post, process)):
-            broker: Any = adapter.PubSubBroker(Address("my-project", "model:1"), process.clock)
-        broker._thread = _SameThread()
-        self.broker, self.features, self.address = broker, broker.features, broker.address
 
 
 class Wire(Line):

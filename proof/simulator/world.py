@@ -8,12 +8,12 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from postroad.brokers.base import Flow, Subscription, Topology
+from postroad.brokers.base import Subscription, Topology
 from postroad.codec.upcast import Upcasters
 from postroad.errors import PostroadError
 from postroad.handlers import Bus
@@ -27,6 +27,7 @@ from postroad.stores.base import Store
 from postroad.stores.tables import DEFAULT_OUTBOX
 from postroad.subscriber import Subscriber, SubscriberOptions
 from proof.simulator import books
+from proof.simulator.adapters import AdapterPost
 from proof.simulator.broker import Post
 from proof.simulator.coverage import Coverage
 from proof.simulator.database import Database
@@ -34,20 +35,14 @@ from proof.simulator.faults import DIRECTED, RABBIT_WORLD, WORLD, Fates
 from proof.simulator.ledger import ATTEMPTS, violations
 from proof.simulator.mender import Mender
 from proof.simulator.process import Process, adopt, current
-from proof.simulator.rabbitmq import RabbitLine, RabbitPost
+from proof.simulator.rabbitmq import RabbitPost
 from proof.simulator.tills import KEPT, Desk, Tills
 from proof.simulator.time import LoopClock, VirtualLoop, pass_time
 from proof.simulator.visitors import Stranger, Visitor, also_handle, in_turns, tidy, without_thread
 from proof.simulator.workload import Writer, handlers
 
-if TYPE_CHECKING:
-    from proof.simulator.kafka import KafkaPost
-    from proof.simulator.pubsub import PubSubPost
-
 LEAST_FAULTS, LONG_RUN = 50, 12
 BROKERS = ("embedded", "rabbitmq", "pubsub", "kafka")
-_FLOWS = {"kafka": Flow(messages=8)}
-"""So that workers get there to have their hands full."""
 LEASE = 2.0
 ACK_DEADLINE = 2.4
 _BUSY = 16
@@ -248,7 +243,7 @@ class World:
         if self.mender is not None:
             outcome.violations += self.mender.violations(self._database.ask)
 
-    def _opened(self) -> "Post | RabbitPost | PubSubPost | KafkaPost":
+    def _opened(self) -> Post | AdapterPost:
         if self.broker == "pubsub":
             from proof.simulator.pubsub import PubSubPost  # needs Google's libraries
 
@@ -420,7 +415,7 @@ class World:
             lock_ttl=LEASE,
             backoff=Backoff(attempts=ATTEMPTS, base=0.2),
             grace=3.0,
-            flow=_FLOWS.get(self.broker, Flow()),
+            flow=self.post.flow,
         )
         desk = self._desk(process, store, outbox) if self.tills else None
         stop = asyncio.Event()
@@ -438,8 +433,7 @@ class World:
         keeping = process.spawn(self._housekeeping(process, store, scheduler))
         await asyncio.gather(*(process.spawn(part) for part in parts))
         keeping.cancel()
-        if isinstance(line, RabbitLine):
-            await line.aclose()
+        await line.aclose()
 
     async def _housekeeping(self, process: Process, store: Store, scheduler: RetryScheduler) -> None:
         pruner = Pruner(store, DEFAULT_OUTBOX, retention=4.0 if self.mender is None else KEPT)

@@ -20,9 +20,9 @@ from postroad.brokers.pubsub.line import Line, Rejection
 from postroad.brokers.pubsub.receiver import PubSubReceiver
 from postroad.errors import BrokerUnavailable
 from postroad.subscriber.lanes import Lanes
+from proof.simulator.adapters import SameThread
 from proof.simulator.pubsub import letter
 from proof.simulator.pubsub_model import Model, Stream
-from proof.simulator.rabbitmq import _SameThread
 from proof.simulator.time import LoopClock, VirtualLoop
 from tests.support.pubsub_server import PATH, SUBSCRIPTION
 
@@ -106,7 +106,7 @@ class Worker:
         self._world, self.name = world, name
         self._lanes: Lanes[Item] = Lanes()
         self._tasks: list[asyncio.Task[None]] = []
-        thread: Any = _SameThread()
+        thread: Any = SameThread()
         graves: Any = None
         self.receiver = PubSubReceiver(thread, LoopClock(), graves, "shop.order.events", SUBSCRIPTION, Flow(messages=4))
         self.wire = Wire(world)
