@@ -138,6 +138,30 @@ async def test_the_newest_of_many_are_found_by_their_index(office: Office, state
     assert f"postroad_outbox_{index}" in str(plan)
 
 
+@pytest.mark.parametrize("store_kind", ["sqlite", "postgresql"])
+async def test_the_few_commands_that_failed_are_found_by_their_index(office: Office) -> None:
+    """Whoever looks at the status asks for them, also the dashboard every few seconds."""
+    store = office.road.store
+    explain = {"sqlite": "EXPLAIN QUERY PLAN ", "postgresql": "EXPLAIN "}[store.dialect]
+    bound = {"status": "FAILED", "type": "", "before": 2**62, "limit": 20}
+    asked: list[str] = []
+    read = store.read
+
+    async def noting(statement: str, *arguments: Any, **values: Any) -> Any:
+        asked.append(statement)
+        return await read(statement, *arguments, **values)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, "read", noting)
+        await operations.status(store, office.road.outboxes)
+    (listing,) = (statement for statement in asked if statement.startswith("command_list"))
+    async with store.transaction() as connection:
+        if store.dialect == "postgresql":
+            await connection.exec_driver_sql("SET LOCAL enable_seqscan = off")
+        plan = (await connection.execute(text(explain + store.sql(listing)), bound)).all()
+    assert "postroad_command_box_status" in str(plan)
+
+
 SENT_OFTEN = """
 INSERT INTO postroad_outbox (event_id, topic, event_type, aggregate_type, aggregate_id, version, payload, occurred_at,
                              ordering_key, shard, state, published_at)

@@ -66,7 +66,9 @@ async def _inbox(road: "Postroad") -> AsyncIterator[tuple[str, str]]:
 async def _commands(road: "Postroad") -> AsyncIterator[str]:
     for status in ("PENDING", "PROCESSING", "FAILED"):
         before = _NEWEST
-        while rows := (await road.store.read("command_list", status=status, type="", before=before, limit=_PAGE)).rows:
+        while rows := (
+            await road.store.read("command_list_of", status=status, type="", before=before, limit=_PAGE)
+        ).rows:
             for row in rows:
                 record = record_of(row, road.store)
                 try:

@@ -53,8 +53,11 @@ async def command_page(
 ) -> Sequence[CommandView]:
     """Newest first; `after` is the last one of the previous page."""
     before = (await _find(store, after)).seq if after else _NEWEST
-    rows = (await store.read("command_list", status=status, type=type, before=before, limit=limit)).rows
-    return [_view(record_of(row, store)) for row in rows]
+    if status:
+        found = await store.read("command_list_of", status=status, type=type, before=before, limit=limit)
+    else:
+        found = await store.read("command_list", type=type, before=before, limit=limit)
+    return [_view(record_of(row, store)) for row in found.rows]
 
 
 async def command_detail(store: Store, id: UUID) -> CommandDetail:
@@ -81,7 +84,7 @@ async def failed_commands(store: Store, type: str = "") -> Sequence[UUID]:
     before = _NEWEST
     while True:
         failed = CommandStatus.FAILED.value
-        rows = (await store.read("command_list", status=failed, type=type, before=before, limit=_PAGE)).rows
+        rows = (await store.read("command_list_of", status=failed, type=type, before=before, limit=_PAGE)).rows
         page = [record_of(row, store) for row in rows]
         found += [record.command_id for record in page]
         if len(page) < _PAGE:

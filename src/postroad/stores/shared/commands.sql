@@ -5,12 +5,21 @@ SELECT seq, command_id, command_type, aggregate_type, aggregate_id, payload, ten
   FROM {commands} WHERE command_id = :command_id;
 
 -- name: command_list
--- Newest first. Asked for one status at a time, each is read straight from its index.
+-- Newest first.
 SELECT seq, command_id, command_type, aggregate_type, aggregate_id, payload, tenant_id, user_id, correlation_id,
        causation_id, status, retry_count, next_retry_at, error_message, locked_by, locked_until, epoch, created_at,
        started_at, finished_at
   FROM {commands}
- WHERE (:status = '' OR status = :status) AND (:type = '' OR command_type = :type) AND seq < :before
+ WHERE (:type = '' OR command_type = :type) AND seq < :before
+ ORDER BY seq DESC LIMIT :limit;
+
+-- name: command_list_of
+-- A statement of its own, so that the few that failed are found by their index among the millions that did not.
+SELECT seq, command_id, command_type, aggregate_type, aggregate_id, payload, tenant_id, user_id, correlation_id,
+       causation_id, status, retry_count, next_retry_at, error_message, locked_by, locked_until, epoch, created_at,
+       started_at, finished_at
+  FROM {commands}
+ WHERE status = :status AND (:type = '' OR command_type = :type) AND seq < :before
  ORDER BY seq DESC LIMIT :limit;
 
 -- name: command_retry

@@ -77,7 +77,7 @@ async def commands(road: Postroad) -> dict[UUID, CommandRecord]:
     """Those that this service carries out."""
     if not road.commands.handled:
         return {}
-    found = await road.store.read("command_list", status="", type="", before=_BEYOND, limit=_EVERYTHING)
+    found = await road.store.read("command_list", type="", before=_BEYOND, limit=_EVERYTHING)
     kept = (record_of(row, road.store) for row in found.rows)
     return {one.command_id: one for one in kept if one.command_type in road.commands.handled}
 
