@@ -86,6 +86,7 @@ async def test_a_worker_goes_on_telling_that_it_is_there(sqlite_url: str, monkey
         presence = Presence(b.store, GROUP, clock=Quick(), randomness=Random(1))
         async with asyncio.timeout(20):
             await presence.during(beating.works_again.wait)
+        assert beating.works_again.is_set()
 
 
 async def test_housekeeping_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
