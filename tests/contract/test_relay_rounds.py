@@ -156,7 +156,7 @@ async def test_a_relay_that_was_stopped_beside_a_probe_runs_again(office: Office
     relay.breaker._open_until[TOPIC] = 0.0
     async with running(relay):
         await until(lambda: bool(broker.versions("a")))
-    assert await office.states() == ["SENT"]
+    assert broker.versions("a") == [1]
 
 
 async def test_writers_do_not_keep_a_relay_busy_whose_broker_is_out(office: Office) -> None:
