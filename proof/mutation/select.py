@@ -49,7 +49,7 @@ OPTIONS: Final = ("-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", 
 mistake would be neither loaded nor exchanged."""
 _SERVERS: Final = {"postgresql": "postgresql", "mysql": "mariadb"}
 _NAMED: Final = {"subscriber": "consuming", "relay": "adopt"}
-"""What tests call a package, or a part of it, besides its name."""
+"""What tests call a package, or a part of it, besides its name and those of its files."""
 _WHERE: Final = ("here", "on servers")
 _TOGETHER: Final = 8
 _AT_ONCE: Final = 600.0
@@ -92,8 +92,8 @@ class Cover:
 
     def _rank(self, mutant: Mutant, test: str) -> tuple[bool, bool, float]:
         foreign = any(name in test for store, name in _SERVERS.items() if f"/{store}/" not in mutant.file)
-        names = {mutant.package, _NAMED.get(mutant.package, mutant.package)}
-        own = any(f"/test_{name}" in test for name in names)
+        names = {mutant.package, _NAMED.get(mutant.package, mutant.package), Path(mutant.file).stem}
+        own = any(f"/test_{name}" in test or f"/{name}/" in test for name in names)
         return foreign, not own, self.seconds(test)
 
     def _running(self, mutant: Mutant) -> list[str]:

@@ -11,6 +11,9 @@ _TOKEN: Final = re.compile(
     re.DOTALL,
 )
 _COMPARISONS: Final = {"=": "<>", "<>": "=", "<": "<=", "<=": "<", ">": ">=", ">=": ">"}
+_TURNED: Final = {"=": "<>", "<>": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_CLOCKS: Final = ("NOW", "CLOCK_TIMESTAMP", "UTC_TIMESTAMP", "POSTROAD_NOW", "POSTROAD_IN", ":NOW")
+_COUNTED: Final = 1000
 _ENDS: Final = (
     "WHERE", "ORDER", "GROUP", "LIMIT", "UNION", "FOR", "THEN", "ELSE", "WHEN", "END", "RETURNING", "ON", "SET", "JOIN",
     "LEFT", "CROSS", "FROM", "HAVING", "AS",
@@ -66,19 +69,29 @@ def edits(sql: str) -> Iterator[Edit]:
     yield from _turn_orders(words)
     for place, token in enumerate(words):
         if token.kind == "operator" and token.text in _COMPARISONS and place not in own:
-            yield Edit("compare", token.start, token.end, _COMPARISONS[token.text])
+            # Nobody sees whether a moment that passes by the microsecond counts itself.
+            wrong = _TURNED if _asks_a_clock(words, place) else _COMPARISONS
+            yield Edit("compare", token.start, token.end, wrong[token.text])
         elif token.word == "NOT" and not _defines(words, place):
             yield Edit("not", token.start, token.end, "")
         elif token.word == "OR":
             yield Edit("and/or", token.start, token.end, "AND")
         elif token.kind == "number" and not _says_nothing(words, place):
-            yield Edit("number", token.start, token.end, str(int(token.text) + 1))
+            # Nor whether something takes a millionth longer.
+            number = int(token.text)
+            yield Edit("number", token.start, token.end, str(number + 1 if number < _COUNTED else number // _COUNTED))
 
 
 def _says_nothing(words: Sequence[Token], place: int) -> bool:
     """The precision of a type; and the 1 that is selected where only the row counts."""
     before = words[place - 1].word if place else ""
     return before == "SELECT" or (before == "(" and words[place - 2].word in _TYPES)
+
+
+def _asks_a_clock(words: Sequence[Token], place: int) -> bool:
+    depth = words[place].depth
+    both_sides = words[_backward(words, place, depth) : _forward(words, place, depth)]
+    return any(token.word in _CLOCKS for token in both_sides)
 
 
 def _defines(words: Sequence[Token], place: int) -> bool:

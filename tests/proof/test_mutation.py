@@ -101,6 +101,9 @@ def test_what_is_for_people_and_for_types_is_left_alone(text: str) -> None:
          [("drop", "SELECT a FROM t WHERE (x ) LIMIT :n"), ("drop", "SELECT a FROM t WHERE (y) LIMIT :n"),
           ("and/or", "SELECT a FROM t WHERE (x AND y) LIMIT :n")]),
         ("SELECT a FROM t WHERE x <= :y", [("compare", "SELECT a FROM t WHERE x < :y")]),
+        ("SELECT a FROM t WHERE x <= f(now() - :y)", [("compare", "SELECT a FROM t WHERE x >= f(now() - :y)")]),
+        ("SELECT a FROM t WHERE x < :now", [("compare", "SELECT a FROM t WHERE x > :now")]),
+        ("SELECT :y * 1000000", [("number", "SELECT :y * 1000")]),
         ("UPDATE t SET a = 1, b = :b WHERE c = :c",
          [("set", "UPDATE t SET b = :b WHERE c = :c"), ("set", "UPDATE t SET a = 1 WHERE c = :c"),
           ("number", "UPDATE t SET a = 2, b = :b WHERE c = :c"),
@@ -287,6 +290,8 @@ def test_tests_that_ran_the_line_are_chosen_the_packages_own_and_the_fastest_on_
         "fast[sqlite]": ran(0.5, [11], "sqlite lease_free"),
         "contract/test_relay_order.py::slowest[sqlite]": ran(3.0, [10]),
         "elsewhere": ran(0.1, [12]),
+        "fast, of something else": ran(0.3, [], "postgresql sick"),
+        "contract/doctor/test_it.py": ran(2.0, [], "postgresql sick"),
     }
     own = "contract/test_relay_order.py::slowest[sqlite]"
     cover = Cover({"files": {"tests/some.py": {"tests": tests}}, "loading": {"relay/some.py": [3]}})
@@ -294,6 +299,8 @@ def test_tests_that_ran_the_line_are_chosen_the_packages_own_and_the_fastest_on_
     assert cover.tests_for(mutant(), 4) == [own, "fast[sqlite]"]
     statement = mutant(file="stores/postgresql/relay.sql", function="lease_free")
     assert cover.tests_for(statement, 60) == ["fast[postgresql]"]
+    of_a_file = mutant(file="stores/shared/doctor.sql", function="sick")
+    assert cover.tests_for(of_a_file, 60) == ["contract/doctor/test_it.py", "fast, of something else"]
     assert not cover.is_loaded_with(mutant())
     assert cover.is_loaded_with(mutant(first=3))
     assert cover.is_loaded_with(mutant(function=""))
