@@ -10,6 +10,7 @@ from postroad.message import SHARDS
 from postroad.operations import acts, leases, release_leases
 from postroad.operations.audit import record
 from postroad.stores import Store
+from postroad.testing.clock import VirtualClock
 from postroad.testing.office import Office
 
 MINUTE = 60.0
@@ -80,6 +81,15 @@ async def test_the_shards_of_a_relay_that_is_gone_are_released(office: Office) -
     assert await heir.run_once() == 1
     (act,) = await acts(office.store)
     assert (act.action, act.subject, act.detail) == ("lease.release", held.owner, "its host burnt")
+
+
+async def test_how_long_a_lease_runs_is_told_by_the_clock_it_was_written_by(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await office.relay(lease=MINUTE).leases.keep()
+    monkeypatch.setattr(office.store, "clock", VirtualClock(office.store.clock.now() + timedelta(hours=1)))
+    (held,) = await leases(office.store)
+    assert 0 < held.seconds_left <= MINUTE
 
 
 async def test_what_is_released_is_taken_by_those_who_are_left_before_its_lease_would_end(office: Office) -> None:

@@ -48,8 +48,8 @@ async def window(road: "Postroad", since: float | timedelta, grace: float) -> Wi
     for name, value in (("since", seconds), ("grace", grace)):
         if not 0 <= value < float("inf"):
             raise ConfigurationError(f"`{name}` is {value:g}. Give seconds, not below zero.")
-    now = road.store.time_out((await road.store.read("clock_read")).rows[0].now)
-    assert now is not None  # a clock always has a time
+    async with road.store.reading() as connection:
+        now = await road.store.server_time(connection)
     # The outbox forgets by the time of sending, events are dated by their writers: an hour for clocks that differ.
     kept = now - timedelta(seconds=road.outbox_retention) + timedelta(hours=1)
     return Window(now - timedelta(seconds=seconds), kept, now - timedelta(seconds=grace), now)

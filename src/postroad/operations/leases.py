@@ -28,14 +28,17 @@ class Lease:
 
 async def leases(store: Store) -> Sequence[Lease]:
     """Who holds which outbox's shards."""
-    now, alive = store.clock.now(), _ids(store, await store.read("workers_alive", ttl=_ALIVE))
+    async with store.reading() as connection:
+        alive = _ids(store, await store.execute(connection, "workers_alive", ttl=_ALIVE))
+        held = (await store.execute(connection, "leases_held")).rows
+        now = await store.server_time(connection)
     return [
         Lease(
             row.outbox, row.owner or "", int(row.shards),
             (store.time_out(row.expires_at) - now).total_seconds(),  # type: ignore[operator]
             store.id_out(row.token) not in alive,
         )
-        for row in (await store.read("leases_held")).rows
+        for row in held
     ]  # fmt: skip
 
 

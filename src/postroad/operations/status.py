@@ -236,9 +236,7 @@ async def _commands(store: Store) -> CommandCounts:
 async def workers(store: Store) -> Sequence[WorkerStatus]:
     async with store.reading() as connection:
         rows = (await store.execute(connection, "workers_alive", ttl=_REMEMBERED)).rows
-        # They beat by the database's clock. By ours, if it is ahead, all of them would look gone.
-        now = store.time_out((await store.execute(connection, "clock_read")).rows[0].now)
-    assert now is not None  # a clock always has a time
+        now = await store.server_time(connection)
     return [_worker(store, row, now) for row in rows]
 
 

@@ -158,6 +158,12 @@ class Store:
         async with self.reading() as connection:
             return await self.execute(connection, statement, outbox, **values)
 
+    async def server_time(self, connection: AsyncConnection) -> datetime:
+        """What leases and beats are written by. By ours, if it is ahead, all of them would look over."""
+        now = self.time_out((await self.execute(connection, "clock_read")).rows[0].now)
+        assert now is not None  # a clock always has a time
+        return now
+
     async def change(self, statement: str, /, outbox: OutboxTable | None = None, **values: Any) -> Result:
         """A single statement that is a transaction by itself."""
         async with self.transaction() as connection:
