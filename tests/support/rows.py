@@ -1,0 +1,127 @@
+"""Rows as they lie in a store's tables, put there and read back by themselves, without the code that would make them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+from uuid import UUID
+
+from sqlalchemy import text
+
+from postroad.stores import Store
+from postroad.stores.tables import DEFAULT_OUTBOX
+
+Row = dict[str, Any]
+PAST, LONG_PAST, FUTURE = (datetime(year, 1, 1, tzinfo=UTC) for year in (2001, 2000, 2999))
+_IDS: Final = ("event_id", "command_id", "token")
+_TIMES: Final = ("_at", "_until", "_seen")
+_DERIVED: Final = "unsent_"
+"""Columns that MySQL keeps by itself, for want of partial indexes."""
+_CLOSE: Final = timedelta(minutes=10)
+
+
+def number(n: int) -> UUID:
+    """With a time in it, so that no table takes it for another's id."""
+    return UUID(int=(0x0190_0000_0000_7000_8000 << 48) + n)
+
+
+@dataclass(frozen=True)
+class From:
+    """What is written by the database's clock: now, or so many seconds from now, give or take ten minutes."""
+
+    seconds: float = 0.0
+
+    def fits(self, value: object, now: datetime) -> bool:
+        return isinstance(value, datetime) and abs(value - now - timedelta(seconds=self.seconds)) < _CLOSE
+
+
+@dataclass(frozen=True)
+class Table:
+    """By the name it has in the statements; what a row has in it unless somebody says, and which columns name it."""
+
+    name: str
+    usual: Mapping[str, Any]
+    key: tuple[str, ...]
+
+    async def put(self, store: Store, row: Mapping[str, Any]) -> None:
+        values = {**self.usual, **row}
+        columns, marks = ", ".join(values), ", ".join(f":{name}" for name in values)
+        sql = store.fill(f"INSERT INTO {{{self.name}}} ({columns}) VALUES ({marks})", DEFAULT_OUTBOX)
+        async with store.transaction() as connection:
+            await connection.execute(text(sql), {name: store.adapt(value) for name, value in values.items()})
+
+    async def rows(self, store: Store) -> dict[tuple[Any, ...], Row]:
+        async with store.reading() as connection:
+            sql = store.fill(f"SELECT * FROM {{{self.name}}}", DEFAULT_OUTBOX)
+            found = [_read(store, row._mapping) for row in (await connection.execute(text(sql))).fetchall()]
+        return {tuple(row[name] for name in self.key): row for row in found}
+
+
+def _read(store: Store, row: Mapping[str, Any]) -> Row:
+    return {name: _value(store, name, value) for name, value in row.items() if not name.startswith(_DERIVED)}
+
+
+def _value(store: Store, name: str, value: Any) -> Any:
+    if value is None:
+        return None
+    if name in _IDS:
+        return store.id_out(value)
+    return store.time_out(value) if name.endswith(_TIMES) else value
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a statement does to the one row that it is about, and what must not be different for it to do anything."""
+
+    statement: str
+    table: Table
+    row: Row
+    asked: Row
+    becomes: Row
+    unless: tuple[Row, ...] = field(default=())
+    """Each by itself is reason enough to leave the row alone."""
+
+
+OUTBOX: Final = Table(
+    "outbox",
+    {
+        "event_id": number(1), "topic": "office.parcel.events", "event_type": "parcel.posted",
+        "aggregate_type": "parcel", "aggregate_id": "a", "version": 1, "payload": b"{}", "occurred_at": PAST,
+        "ordering_key": "parcel/a", "shard": 5, "state": "NEW",
+    },
+    ("event_id",),
+)  # fmt: skip
+INBOX: Final = Table(
+    "inbox",
+    {
+        "consumer_group": "receipts", "event_id": number(1), "tenant_id": "acme", "event_type": "parcel.posted",
+        "topic": "office.parcel.events", "ordering_key": "parcel/a", "version": 1, "status": 1, "epoch": 3,
+        "retry_count": 2, "received_at": PAST, "processed_at": PAST,
+    },
+    ("consumer_group", "event_id"),
+)  # fmt: skip
+COMMANDS: Final = Table(
+    "commands",
+    {
+        "command_id": number(1), "command_type": "Command.Office.Parcel.Post", "aggregate_type": "parcel",
+        "aggregate_id": "a", "payload": b"{}", "correlation_id": "c", "status": "COMPLETED", "epoch": 3,
+        "retry_count": 2, "created_at": PAST, "finished_at": PAST,
+    },
+    ("command_id",),
+)  # fmt: skip
+EVENTS: Final = Table(
+    "domain_events",
+    {
+        "event_id": number(1), "event_type": "parcel.posted", "aggregate_type": "parcel", "aggregate_id": "a",
+        "aggregate_version": 1, "topic": "office.parcel.events", "schema_version": 1, "payload": b"{}",
+        "content_type": "application/json", "occurred_at": PAST,
+    },
+    ("event_id",),
+)  # fmt: skip
+HANDLERS: Final = Table(
+    "handlers",
+    {"consumer_group": "receipts", "event_type": "parcel.posted", "first_seen": LONG_PAST, "last_seen": PAST},
+    ("consumer_group", "event_type"),
+)
+PROJECTIONS: Final = Table("projections", {"name": "shelf", "generation": 4}, ("name",))
+BACKFILLS: Final = Table("backfills", {"name": "shelf", "started_at": PAST}, ("name",))
