@@ -1,6 +1,6 @@
-"""Rows as they lie in a store's tables, put there and read back by themselves, without the code that would make them."""
+"""Rows as they lie in a store's tables: put there and read back without the code that would make them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -43,10 +43,15 @@ class Table:
     usual: Mapping[str, Any]
     key: tuple[str, ...]
 
+    @property
+    def id(self) -> str:
+        return self.key[-1]
+
     async def put(self, store: Store, row: Mapping[str, Any]) -> None:
         values = {**self.usual, **row}
         columns, marks = ", ".join(values), ", ".join(f":{name}" for name in values)
-        sql = store.fill(f"INSERT INTO {{{self.name}}} ({columns}) VALUES ({marks})", DEFAULT_OUTBOX)
+        numbered = "OVERRIDING SYSTEM VALUE " * (store.dialect == "postgresql")
+        sql = store.fill(f"INSERT INTO {{{self.name}}} ({columns}) {numbered}VALUES ({marks})", DEFAULT_OUTBOX)
         async with store.transaction() as connection:
             await connection.execute(text(sql), {name: store.adapt(value) for name, value in values.items()})
 
@@ -80,6 +85,51 @@ class Change:
     becomes: Row
     unless: tuple[Row, ...] = field(default=())
     """Each by itself is reason enough to leave the row alone."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """What a statement finds of a table's rows, in its order, and what it leaves for one thing that is different."""
+
+    statement: str
+    table: Table
+    asked: Row
+    row: Row = field(default_factory=dict)
+    """What all of them have in them."""
+    found: tuple[Row, ...] = ({},)
+    left: tuple[Row, ...] = ()
+    beside: tuple[tuple[Table, Row], ...] = ()
+    ordered: bool = True
+
+    @property
+    def limit(self) -> str:
+        return next((name for name in ("limit", "most") if name in self.asked), "")
+
+    async def put(self, store: Store) -> list[UUID]:
+        """All rows, what is found in reverse; the ids of what is to be found."""
+        rows = [self._numbered(n, row) for n, row in enumerate((*self.found, *self.left), 1)]
+        wanted = rows[: len(self.found)]
+        for row in (*rows[len(wanted) :], *reversed(wanted)):
+            await self.table.put(store, row)
+        for table, row in self.beside:
+            await table.put(store, row)
+        return [row[self.table.id] for row in wanted]
+
+    def _numbered(self, n: int, row: Row) -> Row:
+        own = {self.table.id: number(n)}
+        if self.table in (COMMANDS, EVENTS):
+            own["seq"] = 100 + n
+        if self.table in (OUTBOX, COMMANDS, EVENTS):
+            own["aggregate_id"] = f"a{n}"
+        return {**own, **self.row, **row}
+
+    async def ask(self, store: Store, **asked: Any) -> list[Any]:
+        return list((await store.read(self.statement, DEFAULT_OUTBOX, **{**self.asked, **asked})).rows)
+
+
+def ids(store: Store, rows: Sequence[Any]) -> list[UUID]:
+    columns = ("event_id", "command_id", "id")
+    return [store.id_out(next(getattr(row, name) for name in columns if hasattr(row, name))) for row in rows]
 
 
 OUTBOX: Final = Table(
@@ -122,6 +172,9 @@ HANDLERS: Final = Table(
     "handlers",
     {"consumer_group": "receipts", "event_type": "parcel.posted", "first_seen": LONG_PAST, "last_seen": PAST},
     ("consumer_group", "event_type"),
+)
+AUDIT: Final = Table(
+    "audit", {"at": PAST, "actor": "ann", "action": "repair.command", "subject": str(number(1))}, ("id",)
 )
 PROJECTIONS: Final = Table("projections", {"name": "shelf", "generation": 4}, ("name",))
 BACKFILLS: Final = Table("backfills", {"name": "shelf", "started_at": PAST}, ("name",))
