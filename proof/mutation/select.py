@@ -20,6 +20,7 @@ TESTS: Final = (
     "tests/contract/commands/test_*.py",
     "tests/contract/consistency/test_*.py",
     "tests/contract/doctor/test_*.py",
+    "tests/contract/finds/test_*.py",
     "tests/upgrade/test_*.py",
     "tests/journeys/test_consuming*.py",
     "tests/journeys/test_copies_of_the_dead.py",
