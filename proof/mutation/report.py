@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -10,7 +10,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
-from proof.mutation.explained import Key, key_of
+from proof.mutation.explained import Explanation
 from proof.mutation.mutants import GUARD, PACKAGES, Mutant
 
 ENOUGH: Final = 90.0
@@ -36,7 +36,7 @@ class Score:
 class Results:
     """By mutant; written as they come, so that a run can be stopped and gone on with."""
 
-    def __init__(self, file: Path, reasons: Mapping[Key, str]) -> None:
+    def __init__(self, file: Path, reasons: Sequence[Explanation]) -> None:
         self._file, self._reasons = file, reasons
         known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
         self.verdicts: dict[str, dict[str, Any]] = known.get("mutants", {})
@@ -44,7 +44,7 @@ class Results:
     def state(self, mutant: Mutant) -> str:
         """killed, survived, explained, or empty for one that was not tried yet."""
         status = str(self.verdicts.get(mutant.id, {}).get("status", ""))
-        return "explained" if status == "survived" and key_of(mutant) in self._reasons else status
+        return "explained" if status == "survived" and any(one.about(mutant) for one in self._reasons) else status
 
     def hung(self, mutant: Mutant) -> bool:
         """Whether it was noticed only because a test did not come to its end."""

@@ -345,6 +345,16 @@ async def test_a_reader_in_a_long_transaction_delays_the_swap_but_not_the_others
     assert SERVED.items() <= (await videos.rows()).items()
 
 
+@pytest.mark.parametrize("store_kind", ["mariadb"])
+async def test_whoever_gets_the_connection_of_a_swap_waits_for_locks_as_ever(videos: Catalog) -> None:
+    await videos.run("CREATE TABLE one (id INT)")
+    async with videos.store.transaction() as connection:
+        patience = await connection.scalar(text("SELECT @@SESSION.lock_wait_timeout"))
+        await videos.store.swap(connection, "", live="two", shadow="one", old="")
+        assert await connection.scalar(text("SELECT @@SESSION.lock_wait_timeout")) == patience
+    await videos.run("DROP TABLE two")
+
+
 async def test_verifying_finds_what_is_missing_extra_stale_ahead_and_different(videos: Catalog) -> None:
     history = [*HISTORY, saved("d", 1), saved("e", 2), saved("f", 1)]
     await videos.deliver(*history)

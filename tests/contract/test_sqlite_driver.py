@@ -115,3 +115,19 @@ async def _write(store: Store) -> None:
     async with store.transaction() as connection:
         # What else must wait, for a file that is being recovered, say, still does.
         assert (await connection.exec_driver_sql("PRAGMA busy_timeout")).scalar() == driver._PATIENCE * 1_000
+
+
+async def test_a_connection_that_could_not_be_prepared_is_closed(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[sqlite3.Connection] = []
+
+    def fail(connection: sqlite3.Connection, *_: object) -> None:
+        opened.append(connection)
+        raise sqlite3.OperationalError("no")
+
+    monkeypatch.setattr(driver, "_prepare", fail)
+    with pytest.raises(StoreError):
+        await look(store)
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        opened[0].execute("SELECT 1")

@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 
 from proof.mutation import operators, sql
-from proof.mutation.explained import explained, key_of
+from proof.mutation.explained import Explanation, explained
 from proof.mutation.guards import without
 from proof.mutation.mutants import GUARD, PACKAGES, ROOT, Mutant, all_mutants, compiled, difference, of_text, statements
 from proof.mutation.plant import CannotExchange, exchange
@@ -309,14 +309,14 @@ def test_tests_that_ran_the_line_are_chosen_the_packages_own_and_the_fastest_on_
 def test_explained_survivors_do_not_count_and_results_are_gone_on_from(tmp_path: Path) -> None:
     mutants = [mutant(id=name, after=name) for name in "abcd"]
     file = tmp_path / "results.json"
-    results = Results(file, {key_of(mutants[2]): "only slower"})
+    results = Results(file, [Explanation("relay/*.py", "*", "not", "c", "Only slower.")])
     for one, status in zip(mutants, ("killed", "survived", "survived", ""), strict=True):
         if status:
             results.put(one, status, "time: a test" if status == "killed" else "")
     score = results.score(mutants)
     assert (score.mutants, score.killed, score.explained, score.survived, score.percent) == (3, 1, 1, 1, 50.0)
     results.save(mutants)
-    again = Results(file, {})
+    again = Results(file, [])
     assert [again.state(one) for one in mutants] == ["killed", "survived", "survived", ""]
     assert [again.hung(one) for one in mutants] == [True, False, False, False]
 
@@ -341,7 +341,7 @@ def test_it_passes_only_if_something_was_tried_and_enough_was_noticed_and_every_
     mutants += [mutant(id=name, after=name, operator=GUARD) for name in ("guard", "explained guard")]
     file = tmp_path / "results.json"
     file.write_text(json.dumps({"mutants": {name: {"status": status} for name, status in tried.items()}}))
-    results = Results(file, {key_of(mutants[-1]): "no matter"})
+    results = Results(file, [Explanation("relay/some.py", "f", GUARD, "explained guard", "No matter.")])
     assert table(results, mutants, Console(quiet=True)) == passes
 
 
@@ -352,7 +352,7 @@ def test_a_guard_that_was_not_tried_is_told_and_fails_who_asks_for_all(
     tmp_path: Path, tried: set[str], of_every_guard: bool
 ) -> None:
     mutants = [mutant(id="a"), *(mutant(id=name, after=name, operator=GUARD) for name in ("guard", "other"))]
-    results = Results(tmp_path / "results.json", {})
+    results = Results(tmp_path / "results.json", [])
     for one in mutants:
         if one.id in tried:
             results.put(one, "killed", "a test")
@@ -364,6 +364,17 @@ def test_a_guard_that_was_not_tried_is_told_and_fails_who_asks_for_all(
 
 
 def test_each_explanation_is_about_a_mistake_that_can_be_made() -> None:
-    known = {key_of(one) for one in all_mutants()}
-    assert [key for key in explained() if key not in known] == []
-    assert all(why.endswith(".") for why in explained().values())
+    known = all_mutants()
+    assert [one for one in explained() if not any(one.about(mutant) for mutant in known)] == []
+    assert all(one.why.endswith(".") for one in explained())
+
+
+@pytest.mark.parametrize(
+    ("changed", "about"),
+    [({}, True), ({"file": "stores/mysql/inbox.sql"}, True), ({"file": "stores/mysql/relay.sql"}, False),
+     ({"function": "inbox_prune"}, False), ({"operator": "drop"}, False), ({"after": "x = b"}, False)],
+)  # fmt: skip
+def test_an_explanation_may_speak_of_all_stores_but_of_one_mistake(changed: dict[str, str], about: bool) -> None:
+    explanation = Explanation("stores/*/inbox.sql", "inbox_due*", "not", "x = a", "Only slower.")
+    found = mutant(**{"file": "stores/sqlite/inbox.sql", "function": "inbox_due", **changed})
+    assert explanation.about(found) == about

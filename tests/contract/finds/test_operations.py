@@ -30,7 +30,24 @@ ALL_OF_IT: Row = {**NO_FILTER, "since": PAST, "at": FUTURE, "before": UUID(int=2
 UNSENT = ({"occurred_at": UNTIL, "state": "RETRY"}, {"occurred_at": WITHIN, "state": "FAILED"}, {"occurred_at": SINCE})
 SETTLED = ({"state": "SENT"}, {"state": "SKIPPED"})
 
+BEHIND: Row = {**ALL_OF_IT, "at": WITHIN, "before": number(5)}
+
+
+def page(statement: str, time: str, **row: Any) -> Search:
+    """What moved before the last one of the page before, or with it and has a lower id."""
+    return Search(
+        statement, OUTBOX, BEHIND if "SENT" in row.values() or "SKIPPED" in row.values() else {**BEHIND, **row}, row,
+        ({"event_id": number(4), time: WITHIN}, {"event_id": number(9), time: SINCE}),
+        ({"event_id": number(5), time: WITHIN}, {"event_id": number(1), time: UNTIL}),
+    )  # fmt: skip
+
+
 SEARCHES = [
+    page("outbox_sent", "published_at", state="SENT"),
+    page("outbox_skipped", "published_at", state="SKIPPED"),
+    page("outbox_unsent", "occurred_at", state="RETRY"),
+    page("outbox_unsent_many", "occurred_at", state="RETRY"),
+    page("outbox_unsent_newest", "occurred_at", state="NEW"),
     *(Search("outbox_retryable_ids", OUTBOX, {**RETRYABLE, "after": number(0), "limit": 10, **asked}, FAILED, *rows)
       for asked, *rows in NARROWED),
     Search("outbox_retryable_ids", OUTBOX, {**RETRYABLE, "state": "RETRY", "after": number(2), "limit": 10},

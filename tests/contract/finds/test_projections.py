@@ -1,0 +1,69 @@
+"""Which read models and journal entries are found, and what a shard, a result and a person's read model say."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import text
+
+from postroad.message import SHARDS
+from postroad.stores import Store
+from postroad.stores.tables import DEFAULT_OUTBOX
+from tests.support.rows import FUTURE, PAST, PROJECTIONS, Row, number
+
+BUILDING: Row = {"state": "rebuilding", "token": number(1), "expires_at": PAST}
+
+
+async def told(store: Store, statement: str, **asked: Any) -> list[Any]:
+    return list((await store.read(statement, **asked)).rows)
+
+
+async def test_a_rebuild_that_nobody_goes_on_with_has_lapsed(store: Store) -> None:
+    rows: dict[str, Row] = {"b": BUILDING, "a": {"expires_at": PAST}, "c": {**BUILDING, "expires_at": FUTURE}, "d": {}}
+    for name, row in rows.items():
+        await PROJECTIONS.put(store, {"name": name, **row})
+    assert [row.name for row in await told(store, "projections_lapsed")] == ["b"]
+    assert [row.name for row in await told(store, "projections_all")] == ["a", "b", "c", "d"]
+    locked = [await told(store, "projection_fence", name=name) for name in ("a", "b", "x")]
+    assert [[row.state for row in found] for found in locked] == [["live"], ["rebuilding"], []]
+    for token, held in ((number(1), [4]), (number(2), [])):
+        async with store.transaction() as connection:
+            found = await store.execute(connection, "projection_lock", name="b", token=token)
+        assert [row.generation for row in found.rows] == held
+
+
+async def test_a_journal_is_read_in_its_order_and_forgotten_piece_by_piece(store: Store) -> None:
+    for name, message in (("a", b"1"), ("b", b"2"), ("a", b"3"), ("a", b"4")):
+        await store.change("journal_add", name=name, message=message)
+    page = await told(store, "journal_page", name="a", limit=10)
+    assert [bytes(row.message) for row in page] == [b"1", b"3", b"4"]
+    assert [bytes(row.message) for row in await told(store, "journal_page", name="a", limit=2)] == [b"1", b"3"]
+    await store.change("journal_forget", positions=[row.position for row in page[:2]])
+    assert [bytes(row.message) for row in await told(store, "journal_page", name="a", limit=10)] == [b"4"]
+    await store.change("journal_clear", name="a")
+    assert await told(store, "journal_page", name="a", limit=10) == []
+    assert [bytes(row.message) for row in await told(store, "journal_page", name="b", limit=10)] == [b"2"]
+
+
+async def test_of_each_kind_the_last_result_is_kept(store: Store) -> None:
+    days = [datetime(2026, 1, day, tzinfo=UTC) for day in (1, 2)]
+    for kind, day, actor, found in (("check", 0, "ann", "1"), ("doctor", 0, "bob", "2"), ("check", 1, "cyd", "3")):
+        await store.change("result_keep", kind=kind, now=days[day], actor=actor, found=found)
+    for kind, expected in (("check", (days[1], "cyd", "3")), ("doctor", (days[0], "bob", "2"))):
+        (row,) = await told(store, "result_last", kind=kind)
+        assert (store.time_out(row.at), row.actor, row.found) == expected
+
+
+async def test_a_shard_is_held_by_who_has_a_token_whose_time_is_not_over(store: Store) -> None:
+    async def shard(number: int, token: object, expires_at: datetime) -> None:
+        values = {"shard": number, "token": token, "expires_at": expires_at}
+        sql = "UPDATE {shards} SET token = :token, expires_at = :expires_at WHERE shard = :shard"
+        async with store.transaction() as connection:
+            bound = {name: store.adapt(value) for name, value in values.items()}
+            await connection.execute(text(store.fill(f"{sql} AND outbox = 'postroad_outbox'")), bound)
+
+    await shard(3, number(1), FUTURE)
+    await shard(4, number(1), PAST)
+    await shard(5, None, FUTURE)
+    rows = await told(store, "shard_leases", outbox_name=DEFAULT_OUTBOX.name)
+    assert [row.shard for row in rows] == list(range(SHARDS))
+    assert [row.shard for row in rows if row.held] == [3]
