@@ -117,9 +117,7 @@ async def _write(store: Store) -> None:
         assert (await connection.exec_driver_sql("PRAGMA busy_timeout")).scalar() == driver._PATIENCE * 1_000
 
 
-async def test_a_connection_that_could_not_be_prepared_is_closed(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_connection_that_could_not_be_prepared_is_closed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[sqlite3.Connection] = []
 
     def fail(connection: sqlite3.Connection, *_: object) -> None:
