@@ -191,6 +191,8 @@ async def test_what_is_due_is_counted_whatever_else_is_still_to_come(office: Off
         return row.events, office.store.time_out(row.oldest)
 
     assert await due(4) == (2, DAYS[0])
+    await put(office, "c", ordering_key="a/c")
+    assert await due(4) == (2, DAYS[0])
     # Its key stays that of a delayed one.
     await put(office, "a", deliver_at=DAYS[1])
     assert (await due(50))[0] == 7

@@ -112,6 +112,23 @@ async def test_what_failed_is_counted_apart_from_what_will_be_tried_again_up_to_
     assert (bounded["waiting"], bounded["failed"][0]) == ((1, 3), 1)
 
 
+@pytest.mark.parametrize(
+    ("row", "unsettled"),
+    [
+        ({"status": 0}, True),
+        ({**FAILED, "next_retry_at": FUTURE}, True),
+        (FAILED, False),
+        ({"status": 1, "next_retry_at": FUTURE}, False),
+    ],
+)
+async def test_the_types_of_what_is_unsettled_are_known(store: Store, row: Row, unsettled: bool) -> None:
+    for n, kind in enumerate("aab"):
+        await INBOX.put(store, {"event_id": number(n), **row, "event_type": kind})
+    found = (await store.read("inbox_unsettled_types", most=10)).rows
+    assert sorted((it.consumer_group, it.event_type) for it in found) == [("receipts", it) for it in "ab" * unsettled]
+    assert len((await store.read("inbox_unsettled_types", most=2)).rows) == int(unsettled)
+
+
 async def test_what_is_overdue_is_counted_by_group(store: Store) -> None:
     rows: tuple[Row, ...] = (
         {**FAILED, "next_retry_at": PAST}, {"status": 0, "locked_until": PAST},

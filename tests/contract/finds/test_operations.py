@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from postroad.stores import Store
-from postroad.stores.tables import DEFAULT_OUTBOX
+from postroad.stores.tables import DEFAULT_OUTBOX, OutboxTable
 from tests.contract.finds.conftest import Trial
 from tests.support.rows import AUDIT, FUTURE, OUTBOX, PAST, Row, Search, ids, number
 
@@ -102,6 +102,24 @@ async def test_as_many_are_counted_as_are_found(
     await put(store, *({**FAILED, **row} for row in (*found, *left)))
     (counted,) = await told(store, "outbox_retryable_count", **{**RETRYABLE, **asked})
     assert counted.events == len(found)
+
+
+async def test_what_has_no_time_is_found_by_who_names_no_end(store: Store) -> None:
+    """Other programs' rows have none until a relay has seen them."""
+    theirs = OutboxTable("theirs")
+    await put(store, {**FAILED, "state": "NEW"}, FAILED, {**FAILED, "occurred_at": UNTIL})
+    statements = ["CREATE TABLE theirs AS SELECT * FROM postroad_outbox"]
+    if store.dialect == "mysql":
+        statements.append("ALTER TABLE theirs MODIFY occurred_at DATETIME(6) NULL")
+    statements.append("UPDATE theirs SET occurred_at = NULL WHERE aggregate_id = 'a2'")
+    async with store.transaction() as connection:
+        for statement in statements:
+            await connection.exec_driver_sql(statement)
+    for timeless, expected in ((1, [number(2)]), (0, [])):
+        asked = {**RETRYABLE, "timeless": timeless}
+        found = (await store.read("outbox_retryable_ids", theirs, **asked, after=number(0), limit=10)).rows
+        (counted,) = (await store.read("outbox_retryable_count", theirs, **asked)).rows
+        assert (ids(store, found), counted.events) == (expected, len(expected))
 
 
 async def test_a_search_goes_back_as_far_as_its_window(store: Store) -> None:

@@ -53,6 +53,14 @@ async def test_of_each_kind_the_last_result_is_kept(store: Store) -> None:
         assert (store.time_out(row.at), row.actor, row.found) == expected
 
 
+async def test_what_is_paused_is_listed_by_kind_and_name(store: Store) -> None:
+    for kind, name in ("bb", "ab", "ba"):
+        await store.change("pause_add", kind=kind, name=name, actor="ann", reason="", now=PAST)
+    assert [row.kind + row.name for row in await told(store, "pauses")] == ["ab", "ba", "bb"]
+    await store.change("pause_end", kind="b", name="a")
+    assert [row.kind + row.name for row in await told(store, "pauses")] == ["ab", "bb"]
+
+
 async def test_a_shard_is_held_by_who_has_a_token_whose_time_is_not_over(store: Store) -> None:
     async def shard(number: int, token: object, expires_at: datetime) -> None:
         values = {"shard": number, "token": token, "expires_at": expires_at}
@@ -67,3 +75,7 @@ async def test_a_shard_is_held_by_who_has_a_token_whose_time_is_not_over(store: 
     rows = await told(store, "shard_leases", outbox_name=DEFAULT_OUTBOX.name)
     assert [row.shard for row in rows] == list(range(SHARDS))
     assert [row.shard for row in rows if row.held] == [3]
+    await store.change("lease_take", outbox_name="postroad_facts", shards=[7, 8], owner="b", token=number(2), ttl=60.0)
+    (facts, ours) = await told(store, "leases_held")
+    assert (facts.outbox, facts.owner, facts.shards) == ("postroad_facts", "b", 2)
+    assert (ours.outbox, ours.shards, store.time_out(ours.expires_at)) == ("postroad_outbox", 2, PAST)
