@@ -107,7 +107,7 @@ class Search:
 
     async def put(self, store: Store) -> list[UUID]:
         """All rows, what is found in reverse; the ids of what is to be found."""
-        rows = [self._numbered(n, row) for n, row in enumerate((*self.found, *self.left), 1)]
+        rows = [_numbered(self.table, n, self.row | row) for n, row in enumerate((*self.found, *self.left), 1)]
         wanted = rows[: len(self.found)]
         for row in (*rows[len(wanted) :], *reversed(wanted)):
             await self.table.put(store, row)
@@ -115,16 +115,27 @@ class Search:
             await table.put(store, row)
         return [row[self.table.id] for row in wanted]
 
-    def _numbered(self, n: int, row: Row) -> Row:
-        own = {self.table.id: number(n)}
-        if self.table in (COMMANDS, EVENTS):
-            own["seq"] = 100 + n
-        if self.table in (OUTBOX, COMMANDS, EVENTS):
-            own["aggregate_id"] = f"a{n}"
-        return {**own, **self.row, **row}
-
     async def ask(self, store: Store, **asked: Any) -> list[Any]:
-        return list((await store.read(self.statement, DEFAULT_OUTBOX, **{**self.asked, **asked})).rows)
+        return await told(store, self.statement, **{**self.asked, **asked})
+
+
+def _numbered(table: Table, n: int, row: Row) -> Row:
+    own: Row = {table.id: number(n)}
+    if table in (COMMANDS, EVENTS):
+        own["seq"] = 100 + n
+    if table in (OUTBOX, COMMANDS, EVENTS):
+        own["aggregate_id"] = f"a{n}"
+    return own | row
+
+
+async def put(store: Store, table: Table, *rows: Row, **all_of_them: Any) -> None:
+    """Numbered from 1, each of an aggregate of its own unless it says otherwise."""
+    for n, row in enumerate(rows, 1):
+        await table.put(store, _numbered(table, n, all_of_them | row))
+
+
+async def told(store: Store, statement: str, **asked: Any) -> list[Any]:
+    return list((await store.read(statement, DEFAULT_OUTBOX, **asked)).rows)
 
 
 def ids(store: Store, rows: Sequence[Any]) -> list[UUID]:

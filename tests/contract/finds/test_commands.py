@@ -6,7 +6,7 @@ import pytest
 
 from postroad.stores import Store
 from tests.contract.finds.conftest import Trial
-from tests.support.rows import COMMANDS, FUTURE, PAST, Row, Search, number
+from tests.support.rows import COMMANDS, FUTURE, PAST, Row, Search, ids, number, put, told
 
 POST, MOVE = "Command.Office.Parcel.Post", "Command.Office.Parcel.Move"
 BEFORE, SINCE, LATER = (datetime(2026, 1, day, tzinfo=UTC) for day in (1, 2, 3))
@@ -69,7 +69,7 @@ async def test_a_command_waits_for_those_of_its_aggregate_that_came_before(
 ) -> None:
     await COMMANDS.put(store, {"command_id": number(9), **FIRST, **first})
     await COMMANDS.put(store, {"command_id": number(2), "seq": 101, "aggregate_id": "a", "status": "PENDING"})
-    due = [store.id_out(row.command_id) for row in (await store.read("command_due", **DUE)).rows]
+    due = ids(store, await told(store, "command_due", **DUE))
     assert (number(2) not in due) == waits
 
 
@@ -85,17 +85,14 @@ async def test_a_command_waits_for_those_of_its_aggregate_that_came_before(
 )
 async def test_one_that_has_failed_for_good_waits_for_a_person(store: Store, row: Row, unfinished: bool) -> None:
     await COMMANDS.put(store, row)
-    assert bool((await store.read("command_unfinished")).rows) == unfinished
+    assert bool(await told(store, "command_unfinished")) == unfinished
 
 
 async def test_open_and_failed_commands_are_counted_up_to_a_bound_and_the_last_ones_told(store: Store) -> None:
     statuses = ("PENDING", "PROCESSING", "FAILED", "COMPLETED")
-    for n in range(12):
-        await COMMANDS.put(
-            store, {"command_id": number(n), "seq": 100 + n, "status": statuses[n % 4], "retry_count": n}
-        )
+    await put(store, COMMANDS, *({"status": statuses[n % 4], "retry_count": n} for n in range(12)))
     for most, each in ((10, 3), (2, 2)):
-        counts = (await store.read("command_counts", most=most)).rows
+        counts = await told(store, "command_counts", most=most)
         assert {row.status: row.commands for row in counts} == dict.fromkeys(statuses[:3], each)
-    recent = (await store.read("commands_recent", most=3)).rows
+    recent = await told(store, "commands_recent", most=3)
     assert [(row.status, row.retry_count) for row in recent] == [("COMPLETED", 11), ("FAILED", 10), ("COMPLETED", 7)]

@@ -7,7 +7,7 @@ import pytest
 
 from postroad.stores import Store
 from tests.contract.finds.conftest import Trial
-from tests.support.rows import EVENTS, Row, Search, number
+from tests.support.rows import EVENTS, Row, Search, number, put, told
 
 BEFORE, SINCE, LATER = (datetime(2026, 1, day, tzinfo=UTC) for day in (1, 2, 3))
 
@@ -43,23 +43,21 @@ async def test_what_is_asked_for_is_found_and_nothing_that_looks_like_it(trial: 
 
 async def test_a_history_is_counted_and_its_last_version_told(store: Store) -> None:
     rows = (*of("a", 1, 2), *of("b", 7), *of("a", 9, aggregate_type="letter"))
-    for n, row in enumerate(rows):
-        await EVENTS.put(store, {"event_id": number(n), "seq": 100 + n, **row})
+    await put(store, EVENTS, *rows)
     for kind, size in (("parcel", 3), ("letter", 1), ("stamp", 0)):
-        assert [row.events for row in (await store.read("events_replay_size", aggregate_type=kind)).rows] == [size]
+        assert [row.events for row in await told(store, "events_replay_size", aggregate_type=kind)] == [size]
     for (kind, aggregate), last in {
         ("parcel", "a"): 2,
         ("parcel", "b"): 7,
         ("letter", "a"): 9,
         ("letter", "b"): 0,
     }.items():
-        rows_of = (await store.read("events_version", aggregate_type=kind, aggregate_id=aggregate)).rows
-        assert [row.version for row in rows_of] == [last]
+        (row,) = await told(store, "events_version", aggregate_type=kind, aggregate_id=aggregate)
+        assert row.version == last
 
 
 async def test_what_has_no_position_yet_comes_in_the_order_of_its_number(store: Store) -> None:
-    for n, position in enumerate((None, 4, None, 3)):
-        await EVENTS.put(store, {"event_id": number(n), "seq": 110 - n, "aggregate_version": n, "position": position})
-    rows = (await store.read("events_unnumbered", limit=10)).rows
+    await put(store, EVENTS, *({"seq": 110 - n, "position": position} for n, position in enumerate((None, 4, None, 3))))
+    rows = await told(store, "events_unnumbered", limit=10)
     assert [(row.seq, row.last) for row in rows] == [(108, 4), (110, 4)]
-    assert len((await store.read("events_unnumbered", limit=1)).rows) == 1
+    assert len(await told(store, "events_unnumbered", limit=1)) == 1

@@ -6,7 +6,7 @@ import pytest
 
 from postroad.stores import Store
 from tests.contract.finds.conftest import Trial
-from tests.support.rows import FUTURE, INBOX, PAST, Row, Search, number
+from tests.support.rows import FUTURE, INBOX, PAST, Row, Search, ids, number, put, told
 
 EARLY, NOON, LATE = (datetime(2026, 1, day, tzinfo=UTC) for day in (1, 2, 3))
 FAILED: Row = {"status": 2, "processed_at": None}
@@ -66,8 +66,8 @@ BEHIND: Row = {**DUE, "version": 2, "ordering_key": "parcel/a"}
 async def test_what_stands_behind_one_that_is_not_due_waits_with_it(store: Store, first: Row, waits: bool) -> None:
     await INBOX.put(store, {"event_id": number(2), **BEHIND})
     await INBOX.put(store, first)
-    rows = (await store.read("inbox_due", group="receipts", limit=10)).rows
-    assert (number(2) not in [store.id_out(row.event_id) for row in rows]) == waits
+    due = ids(store, await told(store, "inbox_due", group="receipts", limit=10))
+    assert (number(2) not in due) == waits
 
 
 KEPT: Row = {**FAILED, "next_retry_at": FUTURE, "message": b"kept", "received_at": NOON}
@@ -87,7 +87,7 @@ KEPT: Row = {**FAILED, "next_retry_at": FUTURE, "message": b"kept", "received_at
 )
 async def test_what_no_broker_holds_is_kept_here(store: Store, row: Row, kept: bool) -> None:
     await INBOX.put(store, {**KEPT, **row})
-    assert bool((await store.read("inbox_kept", group="receipts", written_by=NOON)).rows) == kept
+    assert bool(await told(store, "inbox_kept", group="receipts", written_by=NOON)) == kept
 
 
 async def test_what_failed_is_counted_apart_from_what_will_be_tried_again_up_to_a_bound(store: Store) -> None:
@@ -100,11 +100,10 @@ async def test_what_failed_is_counted_apart_from_what_will_be_tried_again_up_to_
         {"status": 1, "retry_count": 20, "next_retry_at": PAST},
         {"status": 0, "retry_count": 20, "next_retry_at": PAST},
     )  # fmt: skip
-    for n, row in enumerate(rows, 1):
-        await INBOX.put(store, {"event_id": number(n), **FAILED, **row})
+    await put(store, INBOX, *rows, **FAILED)
 
     async def counted(most: int) -> dict[str, tuple[int, int]]:
-        found = (await store.read("inbox_failed_count", group="receipts", most=most)).rows
+        found = await told(store, "inbox_failed_count", group="receipts", most=most)
         return {row.state: (row.records, row.highest_retry_count) for row in found}
 
     assert await counted(10) == {"waiting": (2, 9), "failed": (2, 6)}
@@ -122,11 +121,10 @@ async def test_what_failed_is_counted_apart_from_what_will_be_tried_again_up_to_
     ],
 )
 async def test_the_types_of_what_is_unsettled_are_known(store: Store, row: Row, unsettled: bool) -> None:
-    for n, kind in enumerate("aab"):
-        await INBOX.put(store, {"event_id": number(n), **row, "event_type": kind})
-    found = (await store.read("inbox_unsettled_types", most=10)).rows
+    await put(store, INBOX, *({**row, "event_type": kind} for kind in "aab"))
+    found = await told(store, "inbox_unsettled_types", most=10)
     assert sorted((it.consumer_group, it.event_type) for it in found) == [("receipts", it) for it in "ab" * unsettled]
-    assert len((await store.read("inbox_unsettled_types", most=2)).rows) == int(unsettled)
+    assert len(await told(store, "inbox_unsettled_types", most=2)) == int(unsettled)
 
 
 async def test_what_is_overdue_is_counted_by_group(store: Store) -> None:
@@ -136,11 +134,10 @@ async def test_what_is_overdue_is_counted_by_group(store: Store) -> None:
         {"status": 0, "locked_until": FUTURE}, {"status": 1, "next_retry_at": PAST, "locked_until": PAST},
         {**FAILED, "locked_until": PAST}, {"status": 0, "next_retry_at": PAST, "locked_until": FUTURE},
     )  # fmt: skip
-    for n, row in enumerate(rows, 1):
-        await INBOX.put(store, {"event_id": number(n), **row})
+    await put(store, INBOX, *rows)
 
     async def overdue(seconds: float, most: int = 10) -> list[tuple[str, int]]:
-        found = (await store.read("inbox_overdue", seconds=seconds, most=most)).rows
+        found = await told(store, "inbox_overdue", seconds=seconds, most=most)
         return [(row.consumer_group, row.records) for row in found]
 
     assert await overdue(60.0) == [("others", 1), ("receipts", 2)]

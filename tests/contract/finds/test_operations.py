@@ -7,9 +7,9 @@ from uuid import UUID
 import pytest
 
 from postroad.stores import Store
-from postroad.stores.tables import DEFAULT_OUTBOX, OutboxTable
+from postroad.stores.tables import OutboxTable
 from tests.contract.finds.conftest import Trial
-from tests.support.rows import AUDIT, FUTURE, OUTBOX, PAST, Row, Search, ids, number
+from tests.support.rows import AUDIT, FUTURE, OUTBOX, PAST, Row, Search, ids, number, put, told
 
 DAYS = BEFORE, SINCE, WITHIN, UNTIL = [datetime(2026, 1, day, tzinfo=UTC) for day in (1, 2, 3, 4)]
 NO_FILTER: Row = dict.fromkeys(("event_type", "key", "aggregate_type", "aggregate_id", "text", "payload_text"), "")
@@ -86,20 +86,11 @@ async def test_what_is_asked_for_is_found_and_nothing_that_looks_like_it(trial: 
     await trial(search)
 
 
-async def told(store: Store, statement: str, **asked: Any) -> list[Any]:
-    return list((await store.read(statement, DEFAULT_OUTBOX, **asked)).rows)
-
-
-async def put(store: Store, *rows: Row) -> None:
-    for n, row in enumerate(rows, 1):
-        await OUTBOX.put(store, {"event_id": number(n), "aggregate_id": f"a{n}", **row})
-
-
 @pytest.mark.parametrize(("asked", "found", "left"), NARROWED)
 async def test_as_many_are_counted_as_are_found(
     store: Store, asked: Row, found: tuple[Row, ...], left: tuple[Row, ...]
 ) -> None:
-    await put(store, *({**FAILED, **row} for row in (*found, *left)))
+    await put(store, OUTBOX, *({**FAILED, **row} for row in (*found, *left)))
     (counted,) = await told(store, "outbox_retryable_count", **{**RETRYABLE, **asked})
     assert counted.events == len(found)
 
@@ -107,7 +98,7 @@ async def test_as_many_are_counted_as_are_found(
 async def test_what_has_no_time_is_found_by_who_names_no_end(store: Store) -> None:
     """Other programs' rows have none until a relay has seen them."""
     theirs = OutboxTable("theirs")
-    await put(store, {**FAILED, "state": "NEW"}, FAILED, {**FAILED, "occurred_at": UNTIL})
+    await put(store, OUTBOX, {**FAILED, "state": "NEW"}, FAILED, {**FAILED, "occurred_at": UNTIL})
     statements = ["CREATE TABLE theirs AS SELECT * FROM postroad_outbox"]
     if store.dialect == "mysql":
         statements.append("ALTER TABLE theirs MODIFY occurred_at DATETIME(6) NULL")
@@ -124,7 +115,7 @@ async def test_what_has_no_time_is_found_by_who_names_no_end(store: Store) -> No
 
 async def test_a_search_goes_back_as_far_as_its_window(store: Store) -> None:
     sent = [{"state": "SENT", "published_at": day} for day in (BEFORE, SINCE, SINCE, WITHIN, UNTIL)]
-    await put(store, *sent, {"state": "SKIPPED", "published_at": WITHIN})
+    await put(store, OUTBOX, *sent, {"state": "SKIPPED", "published_at": WITHIN})
 
     async def edge(window: int, **asked: Any) -> list[datetime | None]:
         bounds = {"at": FUTURE, "before": number(99), "since": SINCE, "window": window}
@@ -138,7 +129,7 @@ async def test_a_search_goes_back_as_far_as_its_window(store: Store) -> None:
 
 async def test_the_topics_of_the_newest_and_of_the_last_sent_are_known(store: Store) -> None:
     sent = (("x", UNTIL), ("y", SINCE), ("y", WITHIN), ("z", BEFORE))
-    await put(store, *({"topic": topic, "state": "SENT", "published_at": day} for topic, day in sent),
+    await put(store, OUTBOX, *({"topic": topic, "state": "SENT", "published_at": day} for topic, day in sent),
               {"topic": "unsent"}, {"topic": "skipped", "state": "SKIPPED", "published_at": FUTURE})  # fmt: skip
     assert {row.topic for row in await told(store, "outbox_topics", newest=10)} == {*"xyz", "unsent", "skipped"}
     assert sorted(row.topic for row in await told(store, "outbox_topics", newest=4)) == ["skipped", "unsent", "y", "z"]
@@ -148,14 +139,14 @@ async def test_the_topics_of_the_newest_and_of_the_last_sent_are_known(store: St
 
 async def test_canaries_are_those_of_their_name_and_topic(store: Store) -> None:
     canary = {"aggregate_type": "canary", "aggregate_id": "x"}
-    await put(store, canary, {**canary, "version": 2}, {**canary, "aggregate_id": "y"}, {"aggregate_id": "x"})
+    await put(store, OUTBOX, canary, {**canary, "version": 2}, {**canary, "aggregate_id": "y"}, {"aggregate_id": "x"})
     assert sorted(ids(store, await told(store, "canaries", **canary))) == [number(1), number(2)]
     assert sorted(row.topic for row in await told(store, "canary_topics", aggregate_type="canary")) == ["x", "y"]
     assert [row.events for row in await told(store, "outbox_replay_size", aggregate_type="canary")] == [3]
 
 
 async def test_the_types_of_what_is_unsent_are_known(store: Store) -> None:
-    await put(store, {"event_type": "a"}, {"event_type": "b", "state": "FAILED"}, {"event_type": "b"},
+    await put(store, OUTBOX, {"event_type": "a"}, {"event_type": "b", "state": "FAILED"}, {"event_type": "b"},
               {"event_type": "c", "state": "SENT"}, {"event_type": "d", "state": "SKIPPED"})  # fmt: skip
     assert sorted(row.event_type for row in await told(store, "unsent_types", most=10)) == ["a", "b"]
     assert len(await told(store, "unsent_types", most=1)) == 1
@@ -166,7 +157,7 @@ async def test_acts_are_listed_from_the_newest_on(store: Store) -> None:
         await AUDIT.put(store, {"at": PAST + timedelta(days=n), "subject": subject, "action": f"act {n}"})
 
     async def acts(before: int = 2**62, subject: str = "", limit: int = 10) -> list[tuple[int, str]]:
-        rows = (await store.read("audit_list", before=before, subject=subject, limit=limit)).rows
+        rows = await told(store, "audit_list", before=before, subject=subject, limit=limit)
         return [(row.id, row.action) for row in rows]
 
     everything = await acts()

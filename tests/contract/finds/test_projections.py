@@ -1,20 +1,15 @@
 """Which read models and journal entries are found, and what a shard, a result and a person's read model say."""
 
 from datetime import UTC, datetime
-from typing import Any
 
 from sqlalchemy import text
 
 from postroad.message import SHARDS
 from postroad.stores import Store
 from postroad.stores.tables import DEFAULT_OUTBOX
-from tests.support.rows import FUTURE, PAST, PROJECTIONS, Row, number
+from tests.support.rows import FUTURE, PAST, PROJECTIONS, Row, number, told
 
 BUILDING: Row = {"state": "rebuilding", "token": number(1), "expires_at": PAST}
-
-
-async def told(store: Store, statement: str, **asked: Any) -> list[Any]:
-    return list((await store.read(statement, **asked)).rows)
 
 
 async def test_a_rebuild_that_nobody_goes_on_with_has_lapsed(store: Store) -> None:
