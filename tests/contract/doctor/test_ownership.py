@@ -29,6 +29,7 @@ async def test_a_foreign_key_across_schemas_is_a_warning_and_the_cure_drops_it(
     with psycopg.connect(fresh_postgresql_url, autocommit=True) as admin:
         admin.execute(OTHERS)
         admin.execute("CREATE TABLE own (id int PRIMARY KEY); CREATE TABLE line (own int REFERENCES own)")
+        admin.execute("CREATE SCHEMA tax; CREATE TABLE tax.rate (invoice int REFERENCES billing.invoice)")  # theirs
         assert await postgresql_clinic.problems() == {}
         admin.execute(key)
     finding = await postgresql_clinic.only("foreign keys")
