@@ -226,6 +226,9 @@ async def test_the_oldest_that_waits_is_found_by_when_it_was_due(office: Office)
     assert await oldest() == DAYS[0]
     await put(office, first, state="SENT", published_at=DAYS[0])
     assert await oldest() == DAYS[1]
+    for state in ("RETRY", "FAILED"):
+        await put(office, first, state=state)
+        assert await oldest() == DAYS[1]
     await put(office, second, deliver_at=DAYS[2])
     assert (await oldest(), await oldest(DAYS[1])) == (DAYS[2], DAYS[2])
     for parcel in (second, third, last):

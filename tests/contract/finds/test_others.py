@@ -1,4 +1,4 @@
-"""Which read models and journal entries are found, and what a shard, a result and a person's read model say."""
+"""Read models, journals, results, pauses, leases, migrations: which of them are found, and in which order."""
 
 from datetime import UTC, datetime
 
@@ -54,6 +54,18 @@ async def test_what_is_paused_is_listed_by_kind_and_name(store: Store) -> None:
     assert [row.kind + row.name for row in await told(store, "pauses")] == ["ab", "ba", "bb"]
     await store.change("pause_end", kind="b", name="a")
     assert [row.kind + row.name for row in await told(store, "pauses")] == ["ab", "bb"]
+
+
+async def test_what_a_table_was_brought_to_is_forgotten_of_that_table_alone(store: Store) -> None:
+    places = [(name, target) for name in ("9998 begun", "9999 begun") for target in ("a", "b")]
+    async with store.transaction() as connection:
+        for name, target in places:
+            await store.execute(connection, "migration_record", name=name, target=target, now=PAST)
+        await store.execute(connection, "migration_forget", name="9998 begun", target="a")
+        known = (await store.execute(connection, "migrations_applied")).rows
+        assert sorted((row.name, row.target) for row in known if row.name.endswith("begun")) == places[1:]
+        for name, target in places:
+            await store.execute(connection, "migration_forget", name=name, target=target)
 
 
 async def test_a_shard_is_held_by_who_has_a_token_whose_time_is_not_over(store: Store) -> None:
