@@ -86,7 +86,7 @@ SEARCHES = [
             (HANDLERS, {}), (HANDLERS, {**MOVED, "first_seen": BEFORE}),
             (HANDLERS, {"consumer_group": "others", "event_type": "parcel.lost"}))),
     Search("check_unseen", OUTBOX, UNSEEN, SENT, at("published_at", WITHIN), at("published_at", SINCE),
-           ((HANDLERS, {"first_seen": WITHIN}),)),
+           ((HANDLERS, {"first_seen": WITHIN}), (HANDLERS, {"consumer_group": "others"}))),
     Search("sent_page", OUTBOX, {**PAGE, "every": 1, "after": number(3)}, SENT,
            ({"event_id": number(4), "published_at": SINCE}, {"event_id": number(3)},
             {"event_id": number(8), "published_at": WITHIN}),

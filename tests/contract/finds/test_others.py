@@ -57,15 +57,15 @@ async def test_what_is_paused_is_listed_by_kind_and_name(store: Store) -> None:
 
 
 async def test_what_a_table_was_brought_to_is_forgotten_of_that_table_alone(store: Store) -> None:
-    places = [(name, target) for name in ("9998 begun", "9999 begun") for target in ("a", "b")]
+    places = [(name, target) for name in ("one", "two") for target in ("a", "b")]
     async with store.transaction() as connection:
+        tried = await connection.begin_nested()
         for name, target in places:
             await store.execute(connection, "migration_record", name=name, target=target, now=PAST)
-        await store.execute(connection, "migration_forget", name="9998 begun", target="a")
-        known = (await store.execute(connection, "migrations_applied")).rows
-        assert sorted((row.name, row.target) for row in known if row.name.endswith("begun")) == places[1:]
-        for name, target in places:
-            await store.execute(connection, "migration_forget", name=name, target=target)
+        await store.execute(connection, "migration_forget", name="one", target="a")
+        known = {(row.name, row.target) for row in (await store.execute(connection, "migrations_applied")).rows}
+        await tried.rollback()  # this table outlasts a test
+    assert known.intersection(places) == {*places[1:]}
 
 
 async def test_a_shard_is_held_by_who_has_a_token_whose_time_is_not_over(store: Store) -> None:
