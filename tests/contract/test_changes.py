@@ -3,8 +3,11 @@
 Each statement is tried on a row that fits beside others that do not, and then on rows of which one thing is different.
 """
 
+from contextlib import suppress
+
 import pytest
 
+from postroad.errors import StoreError
 from postroad.stores import Store
 from postroad.stores.tables import DEFAULT_OUTBOX
 from tests.support.rows import (
@@ -15,6 +18,7 @@ from tests.support.rows import (
     OUTBOX,
     PAST,
     PROJECTIONS,
+    Addition,
     Change,
     From,
     Row,
@@ -172,6 +176,39 @@ OTHERS = [
     Change("backfill_end", BACKFILLS, {}, SHELF, {"ended_at": From()}),
 ]  # fmt: skip
 
+# -- new rows ------------------------------------------------------------------------------------------------
+
+MESSAGE: Row = {
+    "event_id": ID, "tenant_id": "acme", "event_type": "parcel.posted", "topic": "office.parcel.events",
+    "ordering_key": "parcel/a", "version": 7, "message": b"kept",
+}  # fmt: skip
+NEW: Row = {**MESSAGE, "consumer_group": "receipts", "received_at": From()}
+FIRST: Row = {**MESSAGE, **FAILURE, "group": "receipts", "settled": False}
+FAILED_FIRST: Row = {**NEW, **FAILURE, "status": 2, "epoch": 0}
+ORDER: Row = {
+    "command_id": ID, "command_type": "Command.Office.Parcel.Post", "aggregate_type": "parcel", "aggregate_id": "a",
+    "payload": b"{}", "tenant_id": "acme", "user_id": "ann", "correlation_id": "c", "causation_id": "d",
+}  # fmt: skip
+
+ADDITIONS = [
+    Addition("inbox_open", INBOX, {**MESSAGE, "group": "receipts", "kept": True},
+             {**NEW, "status": 0, "locked_until": From(), "waiting_key": "parcel/a"}),
+    Addition("inbox_open", INBOX, {**MESSAGE, "group": "receipts", "kept": False},
+             {**NEW, "status": 0, "locked_until": From()}),
+    Addition("inbox_fail_first", INBOX, {**FIRST, "after": HOUR},
+             {**FAILED_FIRST, "next_retry_at": From(HOUR), "waiting_key": "parcel/a"}),
+    Addition("inbox_fail_first", INBOX, {**FIRST, "after": None}, FAILED_FIRST),
+    Addition("inbox_fail_first", INBOX, {**FIRST, "after": None, "settled": True},
+             {**FAILED_FIRST, "processed_at": From()}),
+    Addition("command_submit", COMMANDS, {**ORDER, "now": PAST}, {**ORDER, "status": "PENDING", "created_at": PAST}),
+    Addition("command_begin", COMMANDS, {**ORDER, "now": PAST, "owner": "you", "seconds": HOUR},
+             {**ORDER, "status": "PROCESSING", "created_at": PAST, "epoch": 1, "locked_by": "you",
+              "locked_until": From(HOUR), "started_at": From()}),
+    Addition("backfill_begin", BACKFILLS, SHELF, {**SHELF, "started_at": From()}),
+    Addition("projection_declare", PROJECTIONS, SHELF, {**SHELF, "state": "live"}),
+]  # fmt: skip
+EMPTY = (None, 0)
+
 CHANGES = [*IN_INBOX, *OF_COMMANDS, *OTHERS]
 STRANGERS = {
     "inbox": ({"consumer_group": "letters"}, {"event_id": OTHER}),
@@ -182,7 +219,7 @@ STRANGERS = {
 }
 
 
-async def carry_out(store: Store, change: Change) -> int:
+async def carry_out(store: Store, change: Change | Addition) -> int:
     outbox = DEFAULT_OUTBOX if change.table is OUTBOX else None
     return (await store.change(change.statement, outbox, **change.asked)).rowcount
 
@@ -216,3 +253,23 @@ async def test_a_row_of_which_one_thing_is_different_is_left_alone(store: Store,
     before = await change.table.rows(store)
     assert await carry_out(store, change) == 0
     assert await change.table.rows(store) == before
+
+
+@pytest.mark.parametrize("addition", ADDITIONS, ids=lambda addition: addition.statement)
+async def test_a_new_row_says_what_was_asked_for_and_nothing_else(store: Store, addition: Addition) -> None:
+    await carry_out(store, addition)
+    async with store.reading() as connection:
+        now = await store.server_time(connection)
+    (row,) = (await addition.table.rows(store)).values()
+    expected = {name: _told(value, row[name], now) for name, value in addition.becomes.items()}
+    assert {name: value for name, value in row.items() if name in expected} == expected
+    assert {name: value for name, value in row.items() if name not in {*expected, "seq"} and value not in EMPTY} == {}
+
+
+@pytest.mark.parametrize("addition", ADDITIONS, ids=lambda addition: addition.statement)
+async def test_a_row_that_is_there_is_not_made_again(store: Store, addition: Addition) -> None:
+    await addition.table.put(store, {})
+    before = await addition.table.rows(store)
+    with suppress(StoreError):  # where the driver cannot tell whether a row is new
+        await carry_out(store, addition)
+    assert await addition.table.rows(store) == before

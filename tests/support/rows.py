@@ -88,6 +88,16 @@ class Change:
 
 
 @dataclass(frozen=True)
+class Addition:
+    """What a statement makes a new row of; whoever is there already is not touched by it."""
+
+    statement: str
+    table: Table
+    asked: Row
+    becomes: Row
+
+
+@dataclass(frozen=True)
 class Search:
     """What a statement finds of a table's rows, in its order, and what it leaves for one thing that is different."""
 

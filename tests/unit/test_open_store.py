@@ -3,6 +3,7 @@
 import pytest
 
 from postroad.errors import ConfigurationError
+from postroad.redact import redact
 from postroad.stores import open_store
 
 
@@ -25,6 +26,16 @@ def test_what_cannot_be_meant_is_refused_without_the_password(url: str) -> None:
         open_store(url)
     assert "cret" not in str(refusal.value)
     assert refusal.value.__cause__ is None
+
+
+@pytest.mark.parametrize("port", [1, 65_535])
+def test_any_port_there_is_may_be_meant(port: int) -> None:
+    assert open_store(f"postgresql://db:{port}/shop").address == f"postgresql://db:{port}/shop"
+
+
+def test_what_was_opened_once_shows_its_password_nowhere() -> None:
+    open_store("postgresql://shop:oh-so-secret@db/shop")
+    assert "secret" not in redact("somebody said oh-so-secret")
 
 
 def test_a_quoted_password_is_not_in_the_address() -> None:
