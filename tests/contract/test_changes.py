@@ -9,6 +9,7 @@ import pytest
 
 from postroad.errors import StoreError
 from postroad.stores import Store
+from postroad.stores.base import Result
 from postroad.stores.tables import DEFAULT_OUTBOX
 from tests.support.rows import (
     BACKFILLS,
@@ -219,9 +220,9 @@ STRANGERS = {
 }
 
 
-async def carry_out(store: Store, change: Change | Addition) -> int:
+async def carry_out(store: Store, change: Change | Addition) -> Result:
     outbox = DEFAULT_OUTBOX if change.table is OUTBOX else None
-    return (await store.change(change.statement, outbox, **change.asked)).rowcount
+    return await store.change(change.statement, outbox, **change.asked)
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.statement)
@@ -229,7 +230,7 @@ async def test_the_row_that_is_meant_is_changed_as_it_is_said_and_no_other(store
     for row in ({}, *STRANGERS[change.table.name]):
         await change.table.put(store, {**change.row, **row})
     before = await change.table.rows(store)
-    assert await carry_out(store, change) == 1
+    assert (await carry_out(store, change)).rowcount == 1
     async with store.reading() as connection:
         now = await store.server_time(connection)
     after = await change.table.rows(store)
@@ -251,7 +252,8 @@ def _told(expected: object, value: object, now: object) -> object:
 async def test_a_row_of_which_one_thing_is_different_is_left_alone(store: Store, change: Change, unless: Row) -> None:
     await change.table.put(store, {**change.row, **unless})
     before = await change.table.rows(store)
-    assert await carry_out(store, change) == 0
+    done = await carry_out(store, change)
+    assert (done.rowcount, list(done.rows)) == (0, [])
     assert await change.table.rows(store) == before
 
 

@@ -214,8 +214,8 @@ async def test_what_is_held_up_is_counted_whatever_else_waits_and_up_to_a_bound(
 
 
 async def test_the_oldest_that_waits_is_found_by_when_it_was_due(office: Office) -> None:
-    async def oldest(now: datetime = DAYS[2]) -> datetime | None:
-        (row,) = (await office.store.read("outbox_oldest", office.table, now=now, most=5)).rows
+    async def oldest(now: datetime = DAYS[2], most: int = 5) -> datetime | None:
+        (row,) = (await office.store.read("outbox_oldest", office.table, now=now, most=most)).rows
         return office.store.time_out(row.oldest)
 
     assert await oldest() is None
@@ -223,12 +223,14 @@ async def test_the_oldest_that_waits_is_found_by_when_it_was_due(office: Office)
     first, second, third, last = sorted(ids, key=lambda parcel: ids[parcel])
     for parcel, day in ((first, 0), (second, 1), (third, 2), (last, 2)):
         await put(office, parcel, occurred_at=DAYS[day])
-    assert await oldest() == DAYS[0]
+    assert (await oldest(), await oldest(most=1)) == (DAYS[0], DAYS[0])
     await put(office, first, state="SENT", published_at=DAYS[0])
     assert await oldest() == DAYS[1]
     for state in ("RETRY", "FAILED"):
         await put(office, first, state=state)
         assert await oldest() == DAYS[1]
+    await put(office, second, deliver_at=DAYS[1])
+    assert (await oldest(DAYS[1]), await oldest(DAYS[0])) == (DAYS[1], DAYS[2])
     await put(office, second, deliver_at=DAYS[2])
     assert (await oldest(), await oldest(DAYS[1])) == (DAYS[2], DAYS[2])
     for parcel in (second, third, last):

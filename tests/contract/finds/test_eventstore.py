@@ -61,3 +61,10 @@ async def test_what_has_no_position_yet_comes_in_the_order_of_its_number(store: 
     rows = await told(store, "events_unnumbered", limit=10)
     assert [(row.seq, row.last) for row in rows] == [(108, 4), (110, 4)]
     assert len(await told(store, "events_unnumbered", limit=1)) == 1
+
+
+async def test_those_that_are_named_get_the_positions_that_follow_the_last(store: Store) -> None:
+    await put(store, EVENTS, {}, {}, {"position": 1}, {}, {"position": 9})
+    await store.change("events_number", seqs=[102, 104, 105], last=1)
+    numbered = {row["seq"]: row["position"] for row in (await EVENTS.rows(store)).values()}
+    assert numbered == {101: None, 102: 2, 103: 1, 104: 3, 105: 9}

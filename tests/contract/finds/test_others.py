@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from sqlalchemy import text
 
 from postroad.message import SHARDS
+from postroad.operations.doctor.schema import routines
 from postroad.stores import Store
 from postroad.stores.tables import DEFAULT_OUTBOX
 from tests.support.rows import FUTURE, PAST, PROJECTIONS, Row, number, told
@@ -66,6 +67,18 @@ async def test_what_a_table_was_brought_to_is_forgotten_of_that_table_alone(stor
         known = {(row.name, row.target) for row in (await store.execute(connection, "migrations_applied")).rows}
         await tried.rollback()  # this table outlasts a test
     assert known.intersection(places) == {*places[1:]}
+
+
+async def test_a_routine_is_found_by_its_name(store: Store) -> None:
+    for name in routines(store, [DEFAULT_OUTBOX]):
+        found = [
+            await told(store, "catalog_routine", schema_name="", routine_name=f"{name}{more}") for more in ("", "x")
+        ]
+        assert [len(rows) for rows in found] == [1, 0]
+
+
+async def test_in_a_file_nobody_has_rights(store: Store) -> None:
+    assert bool(await told(store, "rights_read")) == (store.dialect != "sqlite")
 
 
 async def test_a_shard_is_held_by_who_has_a_token_whose_time_is_not_over(store: Store) -> None:
