@@ -357,32 +357,23 @@ async def test_a_command_that_begins_does_not_wait_for_the_disk_and_one_that_end
     assert admin.execute("SELECT * FROM noted").fetchall() == [("INSERT", "off"), ("UPDATE", "on")] * 2
 
 
-async def test_a_commit_is_told_to_whoever_listens_in_another_process(url: str) -> None:
-    heard: asyncio.Queue[None] = asyncio.Queue()
-    writer, listener = open_store(url), open_store(url)
-    watching = asyncio.create_task(listener.watch("postroad_outbox", lambda: heard.put_nowait(None), "listener"))
-    await heard.get()  # it listens
-    notifier = writer.notifier("postroad_outbox", "writer")
-    for _ in range(2):
-        await asyncio.to_thread(notifier.notify)
-        async with asyncio.timeout(20):
-            await heard.get()
-    watching.cancel()
-    notifier.close()
-    for store in (writer, listener):
-        await store.aclose()
+async def test_what_a_connection_was_asked_for_first_is_there_after_its_commit(url: str) -> None:
+    store = open_store(url)
+    async with store.engine.connect() as connection:
+        await store.execute(connection, "journal_add", name="shelf", message=b"{}")
+        await connection.commit()
+    assert len((await store.read("journal_page", name="shelf", limit=10)).rows) == 1
+    await store.aclose()
 
 
-def test_a_database_in_trouble_is_not_told_again_at_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    tried: list[float] = []
-
-    def connect(**_: object) -> None:
-        tried.append(now)
-        raise psycopg.OperationalError("gone")
-
-    notifier = open_store(url).notifier("postroad_outbox", "writer")
-    monkeypatch.setattr(psycopg, "connect", connect)
-    for now in (100.0, 100.5, 100.9, 101.1):
-        monkeypatch.setattr("postroad.stores.postgresql.notify.time.monotonic", lambda now=now: now)
-        notifier.notify()
-    assert tried == [100.0, 101.1]
+@pytest.mark.parametrize(
+    ("said", "turned_away"),
+    [
+        ('FATAL:  password authentication failed for user "shop"', True),
+        ('FATAL:  role "shop" does not exist', True),
+        ('relation "orders" does not exist', False),
+        ("FATAL:  the database system is starting up", False),
+    ],
+)
+def test_who_is_turned_away_is_told_apart_from_who_has_to_wait(url: str, said: str, turned_away: bool) -> None:
+    assert open_store(url).turns_away(psycopg.OperationalError(said)) == turned_away

@@ -7,7 +7,7 @@ import pytest
 
 from postroad.errors import OperationRefused
 from postroad.message import SHARDS
-from postroad.operations import acts, leases, release_leases
+from postroad.operations import acts, leases, pause_group, pauses, release_leases
 from postroad.operations.audit import record
 from postroad.stores import Store
 from postroad.testing.clock import VirtualClock
@@ -121,3 +121,10 @@ async def test_acts_are_told_from_the_last_to_the_first(store: Store) -> None:
     assert [act.action for act in await acts(store, limit=2)] == ["act 4", "act 3"]
     assert [act.action for act in await acts(store, before=everything[1].id)] == ["act 2", "act 1"]
     assert (everything[0].actor, everything[0].subject, everything[0].detail) == ("ann", "two", "why")
+
+
+async def test_what_is_paused_is_not_paused_again(office: Office) -> None:
+    await pause_group(office.store, ["receipts"], "receipts", actor="ann")
+    with pytest.raises(OperationRefused, match="paused already"):
+        await pause_group(office.store, ["receipts"], "receipts", actor="bob")
+    assert [one.actor for one in await pauses(office.store)] == ["ann"]

@@ -114,9 +114,6 @@ def outbox_names(table: OutboxTable, syntax: Syntax) -> dict[str, str]:
     quote = syntax.quote
     names = {column: quote(table.columns.get(column, column)) for column in COLUMNS}
     names |= {"delivery_event_id": names["event_id"], "delivery_version": names["version"]}
-    if table.append_only:
-        own = ("event_id", "version")
-        names |= {column: quote(column) for column in DELIVERY} | {f"delivery_{c}": quote(c) for c in own}
     return names | _layout(table, syntax, names) | {
         "outbox": quote(table.name),
         "delivery": quote(table.delivery),

@@ -55,6 +55,7 @@ FIRST: Row = {"seq": 100, "aggregate_id": "a", "status": "PENDING", "next_retry_
     [
         ({}, True),
         ({"status": "PROCESSING", "locked_until": FUTURE}, True),
+        ({"next_retry_at": None}, True),
         ({"status": "FAILED"}, True),
         ({"command_type": MOVE}, True),
         ({"status": "FAILED", "next_retry_at": None}, False),

@@ -164,7 +164,7 @@ async def test_a_version_whose_predecessor_is_nowhere_is_a_gap(store: Store) -> 
 
     rows = [
         *of("whole", 1, 2, 3),
-        *of("gap", 3, 1),
+        *of("gap", 4, 3, 1),
         *of("gap", 2, kind="letter", seq=40),
         *of("late", 2),
         *of("halved", 1, seq=98),
@@ -200,6 +200,10 @@ async def test_what_was_handled_after_a_later_version_of_its_key_is_out_of_order
         {"version": 2, "ordering_key": "parcel/e", "processed_at": SINCE}, {"version": 1, "ordering_key": "parcel/e"},
         {"version": 2, "ordering_key": "parcel/f"},
         {"version": 1, "ordering_key": "parcel/f", "processed_at": later, "status": 2},
+        {"version": 2, "ordering_key": "parcel/g", "consumer_group": "others"},
+        {"version": 1, "ordering_key": "parcel/g", "processed_at": later},
+        {"version": 1, "ordering_key": "parcel/h"}, {"version": 1, "ordering_key": "parcel/h"},
+        {"version": 2, "ordering_key": "parcel/h"},
         **DONE,
     )  # fmt: skip
     found = await told(store, "check_out_of_order", **HANDLED)

@@ -124,6 +124,7 @@ async def test_a_search_goes_back_as_far_as_its_window(store: Store) -> None:
     assert [await edge(window) for window in range(5)] == [[UNTIL], [WITHIN], [SINCE], [SINCE], []]
     assert await edge(0, at=WITHIN) == [WITHIN]
     assert await edge(0, at=WITHIN, before=number(4)) == [SINCE]
+    assert await edge(0, at=UNTIL, before=number(1)) == [WITHIN]
     assert await edge(1, at=SINCE, before=number(3)) == []
 
 

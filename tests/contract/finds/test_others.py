@@ -50,11 +50,11 @@ async def test_of_each_kind_the_last_result_is_kept(store: Store) -> None:
 
 
 async def test_what_is_paused_is_listed_by_kind_and_name(store: Store) -> None:
-    for kind, name in ("bb", "ab", "ba"):
+    for kind, name in ("bb", "ab", "ba", "aa"):
         await store.change("pause_add", kind=kind, name=name, actor="ann", reason="", now=PAST)
-    assert [row.kind + row.name for row in await told(store, "pauses")] == ["ab", "ba", "bb"]
+    assert [row.kind + row.name for row in await told(store, "pauses")] == ["aa", "ab", "ba", "bb"]
     await store.change("pause_end", kind="b", name="a")
-    assert [row.kind + row.name for row in await told(store, "pauses")] == ["ab", "bb"]
+    assert [row.kind + row.name for row in await told(store, "pauses")] == ["aa", "ab", "bb"]
 
 
 async def test_what_a_table_was_brought_to_is_forgotten_of_that_table_alone(store: Store) -> None:
@@ -82,20 +82,28 @@ async def test_in_a_file_nobody_has_rights(store: Store) -> None:
 
 
 async def test_a_shard_is_held_by_who_has_a_token_whose_time_is_not_over(store: Store) -> None:
-    async def shard(number: int, token: object, expires_at: datetime) -> None:
-        values = {"shard": number, "token": token, "expires_at": expires_at}
-        sql = "UPDATE {shards} SET token = :token, expires_at = :expires_at WHERE shard = :shard"
+    async def shard(number: int, owner: str, token: object, expires_at: datetime) -> None:
+        values = {"shard": number, "owner": owner, "token": token, "expires_at": expires_at}
+        sql = "UPDATE {shards} SET owner = :owner, token = :token, expires_at = :expires_at WHERE shard = :shard"
         async with store.transaction() as connection:
             bound = {name: store.adapt(value) for name, value in values.items()}
             await connection.execute(text(store.fill(f"{sql} AND outbox = 'postroad_outbox'")), bound)
 
-    await shard(3, number(1), FUTURE)
-    await shard(4, number(1), PAST)
-    await shard(5, None, FUTURE)
+    await shard(2, "a", number(1), FUTURE)
+    await shard(3, "a", number(1), PAST)
+    await shard(4, "b", number(2), FUTURE)
+    await shard(5, "c", None, FUTURE)
     rows = await told(store, "shard_leases", outbox_name=DEFAULT_OUTBOX.name)
     assert [row.shard for row in rows] == list(range(SHARDS))
-    assert [row.shard for row in rows if row.held] == [3]
-    await store.change("lease_take", outbox_name="postroad_facts", shards=[7, 8], owner="b", token=number(2), ttl=60.0)
-    (facts, ours) = await told(store, "leases_held")
-    assert (facts.outbox, facts.owner, facts.shards) == ("postroad_facts", "b", 2)
-    assert (ours.outbox, ours.shards, store.time_out(ours.expires_at)) == ("postroad_outbox", 2, PAST)
+    assert [row.shard for row in rows if row.held] == [2, 4]
+    assert await told(store, "relay_ever", outbox_name="postroad_facts") == []
+    await store.change("lease_take", outbox_name="postroad_facts", shards=[7, 8], owner="d", token=number(2), ttl=60.0)
+    assert [row.shard in (7, 8) for row in await told(store, "relay_ever", outbox_name="postroad_facts")] == [True]
+    assert await told(store, "relay_ever", outbox_name=DEFAULT_OUTBOX.name) == []
+    held = await told(store, "leases_held")
+    assert [(row.outbox, row.owner, row.shards) for row in held] == [
+        ("postroad_facts", "d", 2),
+        ("postroad_outbox", "a", 2),
+        ("postroad_outbox", "b", 1),
+    ]
+    assert store.time_out(held[1].expires_at) == PAST

@@ -1,0 +1,39 @@
+"""NOTIFY after a commit: heard by whoever listens, and left off while the database is in trouble."""
+
+import asyncio
+
+import psycopg
+import pytest
+
+from postroad.stores import open_store
+
+
+async def test_a_commit_is_told_to_whoever_listens_in_another_process(fresh_postgresql_url: str) -> None:
+    heard: asyncio.Queue[None] = asyncio.Queue()
+    writer, listener = open_store(fresh_postgresql_url), open_store(fresh_postgresql_url)
+    watching = asyncio.create_task(listener.watch("postroad_outbox", lambda: heard.put_nowait(None), "listener"))
+    await heard.get()  # it listens
+    notifier = writer.notifier("postroad_outbox", "writer")
+    for _ in range(2):
+        await asyncio.to_thread(notifier.notify)
+        async with asyncio.timeout(20):
+            await heard.get()
+    watching.cancel()
+    notifier.close()
+    for store in (writer, listener):
+        await store.aclose()
+
+
+def test_a_database_in_trouble_is_not_told_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[float] = []
+
+    def connect(**_: object) -> None:
+        tried.append(now)
+        raise psycopg.OperationalError("gone")
+
+    notifier = open_store("postgresql://db/shop").notifier("postroad_outbox", "writer")
+    monkeypatch.setattr(psycopg, "connect", connect)
+    for now in (100.0, 100.5, 100.9, 101.1):
+        monkeypatch.setattr("postroad.stores.postgresql.notify.time.monotonic", lambda now=now: now)
+        notifier.notify()
+    assert tried == [100.0, 101.1]
