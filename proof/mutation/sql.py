@@ -77,7 +77,7 @@ def edits(sql: str) -> Iterator[Edit]:
         elif token.word == "OR":
             yield Edit("and/or", token.start, token.end, "AND")
         elif token.kind == "number" and not _says_nothing(words, place):
-            # Nor whether something takes a millionth longer.
+            # Nobody sees whether something takes a millionth longer.
             number = int(token.text)
             yield Edit("number", token.start, token.end, str(number + 1 if number < _COUNTED else number // _COUNTED))
 

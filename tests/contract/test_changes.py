@@ -3,7 +3,7 @@
 Each statement is tried on a row that fits beside others that do not, and then on rows of which one thing is different.
 """
 
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 
 import pytest
 
@@ -45,9 +45,9 @@ NOT_HELD: tuple[Row, ...] = ({"epoch": 4}, {"epoch": 2}, {"status": 1}, {"status
 NOT_FAILED: tuple[Row, ...] = ({"status": 0}, {"status": 1})
 FAILURE: Row = {"retry_count": 5, "error_msg": "now"}
 RELEASED: Row = {
-    **FREE, "status": 2, "epoch": 4, "next_retry_at": From(), "waiting_key": "parcel/a", "message": b"kept",
+    **FREE, "status": 2, "epoch": 4, "next_retry_at": PAST, "waiting_key": "parcel/a", "message": b"kept",
 }  # fmt: skip
-RELEASE: Row = {**MINE, "now": PAST, "until": PAST, "message": b"new"}
+RELEASE: Row = {**MINE, "now": PAST, "until": FUTURE, "message": b"new"}
 
 IN_INBOX = [
     Change("inbox_take", INBOX, {**FAILED, "processed_at": PAST}, {**RECORD, "owner": "you", "seconds": HOUR},
@@ -78,10 +78,10 @@ IN_INBOX = [
     Change("inbox_reopen", INBOX, DONE, {**RECORD, "message": b"new"}, {"status": 2, "message": b"new"},
            ({"status": 0}, {"status": 2})),
     Change("repair_inbox_lease", INBOX, {**HELD, "waiting_key": None, "locked_until": PAST},
-           {**RELEASE, "until": FUTURE}, {**RELEASED, "next_retry_at": PAST},
+           RELEASE, RELEASED,
            ({"epoch": 4}, {"status": 1}, {"status": 2}, {"locked_until": FUTURE})),
     Change("repair_inbox_lease", INBOX, {**HELD, "message": None, "locked_until": PAST},
-           {**RELEASE, "until": FUTURE}, {**RELEASED, "next_retry_at": PAST, "message": b"new"}),
+           RELEASE, {**RELEASED, "message": b"new"}),
 ]  # fmt: skip
 
 # -- commands ------------------------------------------------------------------------------------------------
@@ -235,11 +235,11 @@ async def test_the_row_that_is_meant_is_changed_as_it_is_said_and_no_other(store
         now = await store.server_time(connection)
     after = await change.table.rows(store)
     meant = tuple({**change.table.usual, **change.row}[name] for name in change.table.key)
-    expected = {name: _told(value, after[meant][name], now) for name, value in change.becomes.items()}
+    expected = {name: _as_expected(value, after[meant][name], now) for name, value in change.becomes.items()}
     assert after == {**before, meant: {**before[meant], **expected}}
 
 
-def _told(expected: object, value: object, now: object) -> object:
+def _as_expected(expected: object, value: object, now: object) -> object:
     """The value itself where it is about right, so that the rows can be compared whole."""
     return value if isinstance(expected, From) and expected.fits(value, now) else expected  # type: ignore[arg-type]
 
@@ -263,7 +263,7 @@ async def test_a_new_row_says_what_was_asked_for_and_nothing_else(store: Store, 
     async with store.reading() as connection:
         now = await store.server_time(connection)
     (row,) = (await addition.table.rows(store)).values()
-    expected = {name: _told(value, row[name], now) for name, value in addition.becomes.items()}
+    expected = {name: _as_expected(value, row[name], now) for name, value in addition.becomes.items()}
     assert {name: value for name, value in row.items() if name in expected} == expected
     assert {name: value for name, value in row.items() if name not in {*expected, "seq"} and value not in EMPTY} == {}
 
@@ -272,6 +272,7 @@ async def test_a_new_row_says_what_was_asked_for_and_nothing_else(store: Store, 
 async def test_a_row_that_is_there_is_not_made_again(store: Store, addition: Addition) -> None:
     await addition.table.put(store, {})
     before = await addition.table.rows(store)
-    with suppress(StoreError):  # where the driver cannot tell whether a row is new
+    # MySQL's driver cannot tell whether a row is new.
+    with suppress(StoreError) if store.dialect == "mysql" else nullcontext():
         await carry_out(store, addition)
     assert await addition.table.rows(store) == before

@@ -1,13 +1,11 @@
 """What people ask of a running system and do to it by hand, on every store."""
 
 import asyncio
-import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
 from unittest.mock import AsyncMock
 from uuid import UUID, uuid4
 
@@ -121,99 +119,6 @@ async def test_pages_go_by_time_also_where_ids_come_from_a_key(office: Office) -
     assert list(await operations.parked_ids(store, outboxes)) == sorted(unsent)
     with pytest.raises(OperationRefused, match="no event"):
         await operations.outbox_page(store, outboxes, after=uuid4())
-
-
-@pytest.mark.parametrize(("statement", "index"), [("outbox_sent", "sent"), ("outbox_skipped", "skipped")])
-@pytest.mark.parametrize("store_kind", ["sqlite", "postgresql"])
-async def test_the_newest_of_many_are_found_by_their_index(office: Office, statement: str, index: str) -> None:
-    store, outbox = office.road.store, office.road.outboxes[0]
-    values = dict.fromkeys(("event_type", "key", "aggregate_type", "aggregate_id", "text", "payload_text"), "")
-    now = store.adapt(store.clock.now())
-    bound = values | {"since": now, "at": now, "before": store.adapt(uuid4()), "limit": 5}
-    explain = {"sqlite": "EXPLAIN QUERY PLAN ", "postgresql": "EXPLAIN "}[store.dialect]
-    async with store.transaction() as connection:
-        if store.dialect == "postgresql":
-            await connection.exec_driver_sql("SET LOCAL enable_seqscan = off")
-        plan = (await connection.execute(text(explain + store.sql(statement, outbox)), bound)).all()
-    assert f"postroad_outbox_{index}" in str(plan)
-
-
-@pytest.mark.parametrize("store_kind", ["sqlite", "postgresql"])
-async def test_the_few_commands_that_failed_are_found_by_their_index(office: Office) -> None:
-    """Whoever looks at the status asks for them, also the dashboard every few seconds."""
-    store = office.road.store
-    explain = {"sqlite": "EXPLAIN QUERY PLAN ", "postgresql": "EXPLAIN "}[store.dialect]
-    bound = {"status": "FAILED", "type": "", "before": 2**62, "limit": 20}
-    asked: list[str] = []
-    read = store.read
-
-    async def noting(statement: str, *arguments: Any, **values: Any) -> Any:
-        asked.append(statement)
-        return await read(statement, *arguments, **values)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store, "read", noting)
-        await operations.status(store, office.road.outboxes)
-    (listing,) = (statement for statement in asked if statement.startswith("command_list"))
-    async with store.transaction() as connection:
-        if store.dialect == "postgresql":
-            await connection.exec_driver_sql("SET LOCAL enable_seqscan = off")
-        plan = (await connection.execute(text(explain + store.sql(listing)), bound)).all()
-    assert "postroad_command_box_status" in str(plan)
-
-
-SENT_OFTEN = """
-INSERT INTO postroad_outbox (event_id, topic, event_type, aggregate_type, aggregate_id, version, payload, occurred_at,
-                             ordering_key, shard, state, published_at)
-SELECT gen_random_uuid(), 't', 'parcel.sent', 'parcel', n, 1, decode(repeat('7b', 1000), 'hex'), now(),
-       n, 1, 'SENT', now() - n * interval '1 second'
-  FROM generate_series(1, 25000) n
-"""
-
-
-@pytest.mark.parametrize("store_kind", ["postgresql"])
-@pytest.mark.parametrize("statistics", ["none", "old", "current"])
-async def test_a_page_walks_an_index_and_sorts_no_more_than_itself_whatever_the_planner_knows(
-    office: Office, statistics: str
-) -> None:
-    """Without statistics it takes a large table for a small one, which it would read and sort as a whole."""
-    store, outbox = office.road.store, office.road.outboxes[0]
-    async with store.transaction() as connection:
-        await connection.exec_driver_sql("ALTER TABLE postroad_outbox SET (autovacuum_enabled = off)")
-        if statistics == "old":
-            await connection.exec_driver_sql("ANALYZE postroad_outbox")
-        await connection.exec_driver_sql(SENT_OFTEN)
-        if statistics == "current":
-            await connection.exec_driver_sql("ANALYZE postroad_outbox")
-    asked: list[tuple[str, dict[str, Any]]] = []
-    execute = store.execute
-
-    async def noted(connection: Any, statement: str, /, outbox: Any = None, **values: Any) -> Any:
-        asked.append((statement, values))
-        return await execute(connection, statement, outbox, **values)
-
-    store.execute = noted  # type: ignore[method-assign]
-    deep = store.clock.now() - timedelta(seconds=3_000), uuid4()
-    for wanted in (operations.Filter(), operations.Filter("SENT"), operations.Filter(text="nowhere")):
-        for place in (None, deep):
-            await operations.search(store, [outbox], wanted, after=place)
-    store.execute = execute  # type: ignore[method-assign]
-    assert {"outbox_sent", "outbox_sent_edge", "outbox_unsent", "outbox_skipped"} <= {name for name, _ in asked}
-    for name, values in asked:
-        plan = await explained(office, name, values)
-        assert [one for one in plan if "Seq Scan" in one or "Bitmap" in one] == [], name
-        for place in [place for place, one in enumerate(plan) if "Sort" in one]:
-            # Only of what an index has given, and no more than so much of it.
-            assert re.search("Limit|CTE Scan", "".join(plan[place:])), (name, plan)
-
-
-async def explained(office: Office, name: str, values: dict[str, Any]) -> list[str]:
-    """The plan's nodes, from the top."""
-    store = office.road.store
-    async with store.reading() as connection:
-        explain = text("EXPLAIN " + store.sql(name, office.road.outboxes[0]))
-        lines = (await connection.execute(explain, {key: store.adapt(value) for key, value in values.items()})).all()
-    return [line[0] for line in lines if "cost=" in line[0]]
 
 
 async def test_pages_cover_every_outbox(office: Office) -> None:

@@ -1,6 +1,7 @@
 """NOTIFY after a commit: heard by whoever listens, and left off while the database is in trouble."""
 
 import asyncio
+from contextlib import AsyncExitStack
 
 import psycopg
 import pytest
@@ -10,18 +11,19 @@ from postroad.stores import open_store
 
 async def test_a_commit_is_told_to_whoever_listens_in_another_process(fresh_postgresql_url: str) -> None:
     heard: asyncio.Queue[None] = asyncio.Queue()
-    writer, listener = open_store(fresh_postgresql_url), open_store(fresh_postgresql_url)
-    watching = asyncio.create_task(listener.watch("postroad_outbox", lambda: heard.put_nowait(None), "listener"))
-    await heard.get()  # it listens
-    notifier = writer.notifier("postroad_outbox", "writer")
-    for _ in range(2):
-        await asyncio.to_thread(notifier.notify)
+    async with AsyncExitStack() as ending:
+        writer, listener = open_store(fresh_postgresql_url), open_store(fresh_postgresql_url)
+        for store in (writer, listener):
+            ending.push_async_callback(store.aclose)
+        watching = asyncio.create_task(listener.watch("postroad_outbox", lambda: heard.put_nowait(None), "listener"))
+        ending.callback(watching.cancel)
+        notifier = writer.notifier("postroad_outbox", "writer")
+        ending.callback(notifier.close)
         async with asyncio.timeout(20):
-            await heard.get()
-    watching.cancel()
-    notifier.close()
-    for store in (writer, listener):
-        await store.aclose()
+            await heard.get()  # it listens
+            for _ in range(2):
+                await asyncio.to_thread(notifier.notify)
+                await heard.get()
 
 
 def test_a_database_in_trouble_is_not_told_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

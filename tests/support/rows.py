@@ -83,7 +83,7 @@ class Change:
     row: Row
     asked: Row
     becomes: Row
-    unless: tuple[Row, ...] = field(default=())
+    unless: tuple[Row, ...] = ()
     """Each by itself is reason enough to leave the row alone."""
 
 
@@ -110,10 +110,6 @@ class Search:
     left: tuple[Row, ...] = ()
     beside: tuple[tuple[Table, Row], ...] = ()
     ordered: bool = True
-
-    @property
-    def limit(self) -> str:
-        return next((name for name in ("limit", "most") if name in self.asked), "")
 
     async def put(self, store: Store) -> list[UUID]:
         """All rows, what is found in reverse; the ids of what is to be found."""
@@ -146,6 +142,19 @@ async def put(store: Store, table: Table, *rows: Row, **all_of_them: Any) -> Non
 
 async def told(store: Store, statement: str, **asked: Any) -> list[Any]:
     return list((await store.read(statement, DEFAULT_OUTBOX, **asked)).rows)
+
+
+async def tried(store: Store, search: Search) -> None:
+    """With everything there at once; each row that is left would be found if it were not for the one thing."""
+    assert await search.ask(store) == []
+    wanted = await search.put(store)
+    found = ids(store, rows := await search.ask(store))
+    assert (found if search.ordered else sorted(found)) == (wanted if search.ordered else sorted(wanted))
+    assert {getattr(row, "total", len(wanted)) for row in rows} == {len(wanted)}
+    if "limit" in search.asked:
+        (first,) = await search.ask(store, limit=1)
+        assert ids(store, [first])[0] in (wanted[:1] if search.ordered else wanted)
+        assert getattr(first, "total", len(wanted)) == len(wanted)
 
 
 def ids(store: Store, rows: Sequence[Any]) -> list[UUID]:

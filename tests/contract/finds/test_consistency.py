@@ -7,7 +7,6 @@ from uuid import UUID
 import pytest
 
 from postroad.stores import Store
-from tests.contract.finds.conftest import Trial
 from tests.support.rows import (
     AUDIT,
     COMMANDS,
@@ -22,6 +21,7 @@ from tests.support.rows import (
     number,
     put,
     told,
+    tried,
 )
 
 BEFORE, SINCE, WITHIN, UNTIL = (datetime(2026, 1, day, tzinfo=UTC) for day in (1, 2, 3, 4))
@@ -150,8 +150,8 @@ SEARCHES = [
 
 
 @pytest.mark.parametrize("search", SEARCHES, ids=lambda search: search.statement)
-async def test_what_is_amiss_is_found_and_nothing_that_looks_like_it(trial: Trial, search: Search) -> None:
-    await trial(search)
+async def test_what_is_amiss_is_found_and_nothing_that_looks_like_it(store: Store, search: Search) -> None:
+    await tried(store, search)
 
 
 # -- what lies beside what ------------------------------------------------------------------------------------

@@ -5,8 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from postroad.stores import Store
-from tests.contract.finds.conftest import Trial
-from tests.support.rows import FUTURE, INBOX, PAST, Row, Search, ids, number, put, told
+from tests.support.rows import FUTURE, INBOX, PAST, Row, Search, ids, number, put, told, tried
 
 EARLY, NOON, LATE = (datetime(2026, 1, day, tzinfo=UTC) for day in (1, 2, 3))
 FAILED: Row = {"status": 2, "processed_at": None}
@@ -43,8 +42,8 @@ SEARCHES = [
 
 
 @pytest.mark.parametrize("search", SEARCHES, ids=lambda search: search.statement)
-async def test_what_is_asked_for_is_found_and_nothing_that_looks_like_it(trial: Trial, search: Search) -> None:
-    await trial(search)
+async def test_what_is_asked_for_is_found_and_nothing_that_looks_like_it(store: Store, search: Search) -> None:
+    await tried(store, search)
 
 
 BEHIND: Row = {**DUE, "version": 2, "ordering_key": "parcel/a"}

@@ -12,7 +12,7 @@ SELECT DISTINCT {o}.{aggregate_id} AS topic FROM {delivery} d {join_facts} WHERE
 -- Of the latest events: whoever writes much to one topic and little to another has both among them now and then.
 SELECT DISTINCT latest.topic AS topic
   FROM (SELECT {o}.{topic} AS topic FROM {delivery} d {join_facts}
-         WHERE d.{state} = 'SENT' AND d.{published_at} IS NOT NULL
+         WHERE d.{state} = 'SENT'
          ORDER BY d.{published_at} DESC LIMIT :most) latest;
 
 -- name: inbox_failed_count
