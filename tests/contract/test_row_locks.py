@@ -8,10 +8,9 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from postroad.errors import StoreBusy
-from postroad.inbox import Inbox
 from postroad.stores import Store, open_store
 from postroad.testing.office import LONG_AGO, Office
-from tests.support.consuming import GROUP, placed
+from tests.support.rows import BACKFILLS, COMMANDS, INBOX, PROJECTIONS, Row, Table, number
 
 pytestmark = pytest.mark.parametrize("store_kind", ["postgresql", "mariadb"])
 IMPATIENT = {"postgresql": "SET LOCAL lock_timeout = '1ms'", "mysql": "SET innodb_lock_wait_timeout = 1"}
@@ -63,16 +62,23 @@ async def test_who_sorts_in_foreign_rows_keeps_the_others_waiting(
     assert not await waits(store_url, "adoption_turn", **values)
 
 
-async def test_of_two_who_want_a_record_one_waits_for_the_others_decision(
-    store: Store, store_url: str, store_kind: str
+@pytest.mark.parametrize(
+    ("statement", "table", "row", "asked"),
+    [
+        ("inbox_lock", INBOX, {}, {"group": "receipts", "event_id": number(1)}),
+        ("command_lock", COMMANDS, {}, {"command_id": number(1)}),
+        ("projection_lock", PROJECTIONS, {"token": number(1)}, {"name": "shelf", "token": number(1)}),
+        ("backfill_lock", BACKFILLS, {}, {"name": "shelf"}),
+    ],
+)
+async def test_of_two_who_want_a_row_one_waits_for_what_the_other_decides(
+    store: Store, store_url: str, store_kind: str, statement: str, table: Table, row: Row, asked: Row
 ) -> None:
-    message = placed()
-    await Inbox(store).try_acquire(GROUP, message, 0.0)
-    values = {"group": GROUP, "event_id": message.id}
+    await table.put(store, row)
     async with store.transaction() as connection:
-        assert (await store.execute(connection, "inbox_lock", **values)).rows
-        assert await waits(store_url, "inbox_lock", **values)
-    assert not await waits(store_url, "inbox_lock", **values)
+        assert (await store.execute(connection, statement, **asked)).rows
+        assert await waits(store_url, statement, **asked)
+    assert not await waits(store_url, statement, **asked)
 
 
 @pytest.mark.parametrize(("statement", "state"), [("prunable", "SENT"), ("prunable_skipped", "SKIPPED")])

@@ -129,3 +129,12 @@ async def test_a_connection_that_could_not_be_prepared_is_closed(store: Store, m
         await look(store)
     with pytest.raises(sqlite3.ProgrammingError, match="closed"):
         opened[0].execute("SELECT 1")
+
+
+def test_a_file_is_known_by_all_its_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shop.db").touch()
+    (tmp_path / "link.db").symlink_to(tmp_path / "shop.db")
+    ours = open_store(f"sqlite:///{tmp_path / 'shop.db'}")
+    names = (str(tmp_path / "shop.db"), "shop.db", "link.db", "other.db", "")
+    assert [ours.is_ours(name) for name in names] == [True, True, True, False, False]
