@@ -13,9 +13,9 @@ from postroad.inbox import Status
 from postroad.inbox.records import Records
 from postroad.inbox.scheduler import RetryScheduler
 from postroad.stores import Store
-from postroad.stores.tables import OutboxTable
 from tests.support.genesis import SessionStarted, StartSession, change, genesis, kept
 from tests.support.harm import OLD, at, forget, found, lived, of
+from tests.support.outbox import APPEND_ONLY
 
 
 async def mended(road: Postroad, *, apply: bool = True) -> Sequence[Repaired]:
@@ -197,14 +197,13 @@ async def rows_of(road: Postroad, table: str) -> list[UUID]:
 
 @pytest.mark.spec("G9")
 async def test_an_append_only_outbox_gets_both_rows_back(store: Store, store_url: str, tmp_path: object) -> None:
-    outbox = OutboxTable("facts", append_only=True)
-    async with genesis(store_url, f"embedded:{tmp_path}/broker.db", outboxes=[outbox]) as road:
-        await road.migrate()
+    facts, delivery = APPEND_ONLY.name, APPEND_ONLY.delivery
+    async with genesis(store_url, f"embedded:{tmp_path}/broker.db", outboxes=[APPEND_ONLY]) as road:
         await road.execute(StartSession("s-0"))
-        before = await rows_of(road, "facts")
-        await change(road, "DELETE FROM facts")
-        await change(road, "DELETE FROM facts_delivery")
+        before = await rows_of(road, facts)
+        await change(road, f"DELETE FROM {facts}")
+        await change(road, f"DELETE FROM {delivery}")
         await mended(road)
-        assert await rows_of(road, "facts") == await rows_of(road, "facts_delivery") == before
+        assert await rows_of(road, facts) == await rows_of(road, delivery) == before
         async with road.running():
             await road.drain()
