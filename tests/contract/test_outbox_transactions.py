@@ -203,7 +203,7 @@ async def test_a_refused_version_cannot_be_left_out_of_a_session(office: Office,
             session.flush()
         # The error is caught, but the event still stands between the rows and their commit: it is tried again, and
         # nobody is told that he took it away. PostgreSQL has ended the transaction in its own words.
-        with pytest.raises(Exception) as again:  # noqa: B017
+        with pytest.raises(Exception) as again:
             session.commit()
         assert "made to forget" not in str(again.value)
         session.rollback()
