@@ -24,6 +24,7 @@ async def test_a_commit_is_told_to_whoever_listens_in_another_process(fresh_post
             for _ in range(2):
                 await asyncio.to_thread(notifier.notify)
                 await heard.get()
+        assert heard.empty()
 
 
 def test_a_database_in_trouble_is_not_told_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

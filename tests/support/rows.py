@@ -126,7 +126,7 @@ class Search:
 
 
 def _numbered(table: Table, n: int, row: Row) -> Row:
-    own: Row = {table.id: number(n)}
+    own: Row = {table.id: number(n)} if table.id in _IDS else {}
     if table in (COMMANDS, EVENTS):
         own["seq"] = 100 + n
     if table in (OUTBOX, COMMANDS, EVENTS):
@@ -144,7 +144,7 @@ async def told(store: Store, statement: str, **asked: Any) -> list[Any]:
     return list((await store.read(statement, DEFAULT_OUTBOX, **asked)).rows)
 
 
-async def tried(store: Store, search: Search) -> None:
+async def expect_found(store: Store, search: Search) -> None:
     """With everything there at once; each row that is left would be found if it were not for the one thing."""
     assert await search.ask(store) == []
     wanted = await search.put(store)

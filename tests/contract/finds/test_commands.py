@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from postroad.stores import Store
-from tests.support.rows import COMMANDS, FUTURE, PAST, Row, Search, ids, number, put, told, tried
+from tests.support.rows import COMMANDS, FUTURE, PAST, Row, Search, expect_found, ids, number, put, told
 
 POST, MOVE = "Command.Office.Parcel.Post", "Command.Office.Parcel.Move"
 BEFORE, SINCE, LATER = (datetime(2026, 1, day, tzinfo=UTC) for day in (1, 2, 3))
@@ -43,7 +43,7 @@ SEARCHES = [
 
 @pytest.mark.parametrize("search", SEARCHES, ids=lambda search: search.statement)
 async def test_what_is_asked_for_is_found_and_nothing_that_looks_like_it(store: Store, search: Search) -> None:
-    await tried(store, search)
+    await expect_found(store, search)
 
 
 FIRST: Row = {"seq": 100, "aggregate_id": "a", "status": "PENDING", "next_retry_at": FUTURE}

@@ -17,11 +17,11 @@ from tests.support.rows import (
     Row,
     Search,
     Table,
+    expect_found,
     ids,
     number,
     put,
     told,
-    tried,
 )
 
 BEFORE, SINCE, WITHIN, UNTIL = (datetime(2026, 1, day, tzinfo=UTC) for day in (1, 2, 3, 4))
@@ -151,7 +151,7 @@ SEARCHES = [
 
 @pytest.mark.parametrize("search", SEARCHES, ids=lambda search: search.statement)
 async def test_what_is_amiss_is_found_and_nothing_that_looks_like_it(store: Store, search: Search) -> None:
-    await tried(store, search)
+    await expect_found(store, search)
 
 
 # -- what lies beside what ------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from postroad.stores import Store
-from tests.support.rows import EVENTS, Row, Search, number, put, told, tried
+from tests.support.rows import EVENTS, Row, Search, expect_found, number, put, told
 
 BEFORE, SINCE, LATER = (datetime(2026, 1, day, tzinfo=UTC) for day in (1, 2, 3))
 
@@ -37,7 +37,7 @@ SEARCHES = [
 
 @pytest.mark.parametrize("search", SEARCHES, ids=lambda search: search.statement)
 async def test_what_is_asked_for_is_found_and_nothing_that_looks_like_it(store: Store, search: Search) -> None:
-    await tried(store, search)
+    await expect_found(store, search)
 
 
 async def test_a_history_is_counted_and_its_last_version_told(store: Store) -> None:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from postroad.stores import Store
-from tests.support.rows import FUTURE, INBOX, PAST, Row, Search, ids, number, put, told, tried
+from tests.support.rows import FUTURE, INBOX, PAST, Row, Search, expect_found, ids, number, put, told
 
 EARLY, NOON, LATE = (datetime(2026, 1, day, tzinfo=UTC) for day in (1, 2, 3))
 FAILED: Row = {"status": 2, "processed_at": None}
@@ -43,7 +43,7 @@ SEARCHES = [
 
 @pytest.mark.parametrize("search", SEARCHES, ids=lambda search: search.statement)
 async def test_what_is_asked_for_is_found_and_nothing_that_looks_like_it(store: Store, search: Search) -> None:
-    await tried(store, search)
+    await expect_found(store, search)
 
 
 BEHIND: Row = {**DUE, "version": 2, "ordering_key": "parcel/a"}

@@ -8,7 +8,7 @@ import pytest
 
 from postroad.stores import Store
 from postroad.stores.tables import OutboxTable
-from tests.support.rows import AUDIT, FUTURE, OUTBOX, PAST, Row, Search, ids, number, put, told, tried
+from tests.support.rows import AUDIT, FUTURE, OUTBOX, PAST, Row, Search, expect_found, ids, number, put, told
 
 DAYS = BEFORE, SINCE, WITHIN, UNTIL = [datetime(2026, 1, day, tzinfo=UTC) for day in (1, 2, 3, 4)]
 NO_FILTER: Row = dict.fromkeys(("event_type", "key", "aggregate_type", "aggregate_id", "text", "payload_text"), "")
@@ -83,7 +83,7 @@ SEARCHES = [
 
 @pytest.mark.parametrize("search", SEARCHES, ids=lambda search: search.statement)
 async def test_what_is_asked_for_is_found_and_nothing_that_looks_like_it(store: Store, search: Search) -> None:
-    await tried(store, search)
+    await expect_found(store, search)
 
 
 @pytest.mark.parametrize(("asked", "found", "left"), NARROWED)
