@@ -5,7 +5,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from postroad.brokers import connect_broker
@@ -57,12 +57,7 @@ def awake(url: str) -> str:
 
 def create_topic(url: str, topic: str, partitions: int = 3, **config: str) -> None:
     new = NewTopic(topic, partitions, 1, config={name.replace("_", "."): value for name, value in config.items()})
-    try:
-        admin(url).create_topics([new])[topic].result()
-    except KafkaException as error:
-        # A busy server asks its controller once more, which has done it already. No two tests make the same topic.
-        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise
+    admin(url).create_topics([new])[topic].result()
     _until_seen(url, topic, partitions)
 
 
