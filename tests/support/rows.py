@@ -47,13 +47,14 @@ class Table:
     def id(self) -> str:
         return self.key[-1]
 
-    async def put(self, store: Store, row: Mapping[str, Any]) -> None:
-        values = {**self.usual, **row}
-        columns, marks = ", ".join(values), ", ".join(f":{name}" for name in values)
+    async def put(self, store: Store, *rows: Mapping[str, Any]) -> None:
+        """All at once; each has something to say of the same columns."""
+        values = [{name: store.adapt(value) for name, value in (*self.usual.items(), *row.items())} for row in rows]
+        columns, marks = ", ".join(values[0]), ", ".join(f":{name}" for name in values[0])
         numbered = "OVERRIDING SYSTEM VALUE " * (store.dialect == "postgresql")
         sql = store.fill(f"INSERT INTO {{{self.name}}} ({columns}) {numbered}VALUES ({marks})", DEFAULT_OUTBOX)
         async with store.transaction() as connection:
-            await connection.execute(text(sql), {name: store.adapt(value) for name, value in values.items()})
+            await connection.execute(text(sql), values)
 
     async def rows(self, store: Store) -> dict[tuple[Any, ...], Row]:
         async with store.reading() as connection:
@@ -113,7 +114,7 @@ class Search:
 
     async def put(self, store: Store) -> list[UUID]:
         """All rows, what is found in reverse; the ids of what is to be found."""
-        rows = [_numbered(self.table, n, self.row | row) for n, row in enumerate((*self.found, *self.left), 1)]
+        rows = [numbered(self.table, n, self.row | row) for n, row in enumerate((*self.found, *self.left), 1)]
         wanted = rows[: len(self.found)]
         for row in (*rows[len(wanted) :], *reversed(wanted)):
             await self.table.put(store, row)
@@ -125,7 +126,7 @@ class Search:
         return await told(store, self.statement, **{**self.asked, **asked})
 
 
-def _numbered(table: Table, n: int, row: Row) -> Row:
+def numbered(table: Table, n: int, row: Row) -> Row:
     own: Row = {table.id: number(n)} if table.id in _IDS else {}
     if table in (COMMANDS, EVENTS):
         own["seq"] = 100 + n
@@ -137,7 +138,7 @@ def _numbered(table: Table, n: int, row: Row) -> Row:
 async def put(store: Store, table: Table, *rows: Row, **all_of_them: Any) -> None:
     """Numbered from 1, each of an aggregate of its own unless it says otherwise."""
     for n, row in enumerate(rows, 1):
-        await table.put(store, _numbered(table, n, all_of_them | row))
+        await table.put(store, numbered(table, n, all_of_them | row))
 
 
 async def told(store: Store, statement: str, **asked: Any) -> list[Any]:
