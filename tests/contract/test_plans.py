@@ -14,37 +14,48 @@ from postroad import operations
 from postroad.stores import open_store
 from postroad.stores.tables import OutboxTable
 from postroad.testing.office import Office, opened
-from tests.support.outbox import Recycled, recycled_databases
-from tests.support.rows import COMMANDS, INBOX, OUTBOX, PAST, Row, Table, numbered, told
+from tests.support.components import address
+from tests.support.databases import fresh_mariadb, fresh_postgresql
+from tests.support.rows import COMMANDS, FUTURE, INBOX, OUTBOX, PAST, Row, numbered, told
 
-BOTH = pytest.mark.parametrize("store_kind", ["sqlite", "postgresql"])
-EXPLAIN = {"sqlite": "EXPLAIN QUERY PLAN ", "postgresql": "EXPLAIN "}
-CROWDS: list[tuple[Table, Row, Row]] = [
-    (INBOX, {"status": 1}, {"status": 2, "processed_at": None}),
-    (COMMANDS, {"status": "COMPLETED"}, {"status": "FAILED"}),
-    (OUTBOX, {"state": "SENT", "published_at": PAST}, {"state": "FAILED"}),
-]
+EXPLAIN = {"sqlite": "EXPLAIN QUERY PLAN ", "postgresql": "EXPLAIN ", "mysql": "EXPLAIN "}
+GATHER = {"postgresql": "ANALYZE", "mysql": "ANALYZE TABLE postroad_outbox, postroad_inbox, postroad_command_box"}
+UNSENT = "postroad_outbox_(unsent|held|sent)"
+"""MariaDB has no index of some rows only; its index of what was sent begins with the state."""
+FEW, MANY = range(50), range(10_000, 15_000)
 
 
-@pytest.fixture(scope="module")
-def recycled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recycled]:
-    """Databases of this file's own: a planner remembers what once lay in a table that is empty now."""
-    with recycled_databases(tmp_path_factory.mktemp("databases")) as databases:
-        yield databases
+@pytest.fixture(scope="module", params=["sqlite", "postgresql", "mariadb"])
+def crowded_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Of this file's own: a planner remembers what once lay in a table that is empty now."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path_factory.mktemp('crowded') / 'crowded.db'}"
+        return
+    with (fresh_postgresql if request.param == "postgresql" else fresh_mariadb)(address(request.param)) as url:
+        yield url
 
 
 @pytest.fixture
-async def office(store_url: str) -> AsyncIterator[Office]:
+async def office(crowded_url: str) -> AsyncIterator[Office]:
     """Few rows of which there is something to do, among thousands of which there is not; nobody changes them."""
-    async with opened(store := open_store(store_url)) as office:
+    async with opened(store := open_store(crowded_url)) as office:
         if (await told(store, "check_handled_count", since=PAST))[0].total == 0:
-            for table, settled, unsettled in CROWDS:
-                await table.put(store, *(numbered(table, n, unsettled) for n in range(20)))
-                await table.put(store, *(numbered(table, n, settled) for n in range(10_000, 15_000)))
-            if store.dialect == "postgresql":
+            await INBOX.put(store, *(numbered(INBOX, n, {"status": 2, "processed_at": None}) for n in FEW))
+            await INBOX.put(store, *(numbered(INBOX, n, {"status": 1}) for n in MANY))
+            await COMMANDS.put(store, *(numbered(COMMANDS, n, {"status": "FAILED"}) for n in FEW))
+            await COMMANDS.put(store, *(numbered(COMMANDS, n, {"status": "COMPLETED"}) for n in MANY))
+            await OUTBOX.put(store, *(delivery(n, 1, "FAILED") for n in FEW))
+            await OUTBOX.put(store, *(delivery(n, 2, "NEW") for n in FEW))
+            await OUTBOX.put(store, *(delivery(n, 1, "SENT") for n in MANY))
+            if gather := GATHER.get(store.dialect):
                 async with store.transaction() as connection:
-                    await connection.exec_driver_sql("ANALYZE")
+                    await connection.exec_driver_sql(gather)
         yield office
+
+
+def delivery(n: int, version: int, state: str) -> Row:
+    of_key = {"ordering_key": f"parcel/a{n}", "shard": n % 256, "version": version, "state": state}
+    return numbered(OUTBOX, 2 * n + version, of_key | {"published_at": PAST if state == "SENT" else None})
 
 
 async def plan(office: Office, statement: str, outbox: OutboxTable | None = None, **asked: Any) -> list[str]:
@@ -58,19 +69,18 @@ async def explained(
 ) -> list[str]:
     explain = text(EXPLAIN[office.store.dialect] + office.store.sql(statement, outbox))
     bound = {name: office.store.adapt(value) for name, value in asked.items()}
-    return [str(line[-1]) for line in (await connection.execute(explain, bound)).all()]
+    rows = (await connection.execute(explain, bound)).all()
+    return [" ".join(map(str, row)) if office.store.dialect == "mysql" else str(row[-1]) for row in rows]
 
 
-@BOTH
-@pytest.mark.parametrize(("statement", "index"), [("outbox_sent", "sent"), ("outbox_skipped", "skipped")])
+@pytest.mark.parametrize(("statement", "index"), [("outbox_sent", "sent"), ("outbox_skipped", "(skipped|sent)")])
 async def test_the_newest_of_many_are_found_by_their_index(office: Office, statement: str, index: str) -> None:
     asked = dict.fromkeys(("event_type", "key", "aggregate_type", "aggregate_id", "text", "payload_text"), "")
     now = office.store.clock.now()
     found = await plan(office, statement, office.table, **asked, since=now, at=now, before=uuid4(), limit=5)
-    assert f"postroad_outbox_{index}" in str(found)
+    assert re.search(f"postroad_outbox_{index}", str(found))
 
 
-@BOTH
 async def test_the_few_commands_that_failed_are_found_by_their_index(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,7 +99,6 @@ async def test_the_few_commands_that_failed_are_found_by_their_index(
     assert "postroad_command_box_status" in str(await plan(office, listing, **values))
 
 
-@BOTH
 @pytest.mark.parametrize(
     ("statement", "asked", "index"),
     [
@@ -99,9 +108,9 @@ async def test_the_few_commands_that_failed_are_found_by_their_index(
         ("inbox_overdue", {"seconds": 5.0, "most": 5}, "postroad_inbox_unsettled"),
         ("check_expired_inbox", {"until": PAST, "limit": 5}, "postroad_inbox_unsettled"),
         ("check_late_inbox", {"until": PAST, "limit": 5}, "postroad_inbox_unsettled"),
-        ("unsent_exists", {"written_by": PAST, "due_by": PAST}, "postroad_outbox_(unsent|held)"),
-        ("outbox_parked", {"limit": 5}, "postroad_outbox_(unsent|held)"),
-        ("outbox_held_count", {"most": 5}, "postroad_outbox_held"),
+        ("unsent_exists", {"written_by": PAST, "due_by": PAST}, UNSENT),
+        ("outbox_parked", {"limit": 5}, UNSENT),
+        ("outbox_held_count", {"most": 5}, "postroad_outbox_(held|sent)"),
     ],
 )
 async def test_what_is_not_settled_is_found_among_all_that_is(
@@ -109,10 +118,10 @@ async def test_what_is_not_settled_is_found_among_all_that_is(
 ) -> None:
     found = await plan(office, statement, office.table, **asked)
     assert re.search(index, str(found))
-    assert [one for one in found if re.search(r"^SCAN (\w|postroad_\w+)$|Seq Scan on postroad", one)] == []
+    whole = r"^SCAN (\w|postroad_\w+)$|Seq Scan on postroad|^\d \w+ (\w|postroad_\w+) (ALL|index) (?!.*json_table)"
+    assert [one for one in found if re.search(whole, one)] == []
 
 
-@BOTH
 async def test_a_backlog_is_counted_as_it_lies_in_its_index(office: Office) -> None:
     """Sorted first, the first thousand of a million would cost as much as the million."""
     found = await plan(office, "outbox_unsent_count", office.table, now=office.store.clock.now(), most=5)
@@ -120,13 +129,15 @@ async def test_a_backlog_is_counted_as_it_lies_in_its_index(office: Office) -> N
     assert [one for one in found if re.search("B-TREE FOR .*ORDER BY|Sort Key:.*ordering_key", one)] == []
 
 
-@BOTH
-async def test_what_waits_behind_a_parked_event_is_looked_for_in_its_shard(office: Office) -> None:
-    found = await plan(office, "outbox_parked", office.table, limit=5)
-    assert any(re.search(r"\(shard ?= ?(\?|d\.shard)\)? AND", one) for one in found), found
+@pytest.mark.parametrize("statement", ["outbox_parked", "unsent_exists"])
+async def test_what_waits_behind_a_parked_event_is_looked_for_in_its_shard(office: Office, statement: str) -> None:
+    """In all of what is parked, or of what waits, it would be looked for as often as there is of the other."""
+    found = await plan(office, statement, office.table, limit=5, written_by=FUTURE, due_by=FUTURE)
+    by_shard = r"\(shard ?= ?(\?|d\.shard)\)? AND|Hash Anti Join|_unsent \d+ (func,func|.*\.d\.shard,)"
+    assert any(re.search(by_shard, one) for one in found), found
 
 
-@pytest.mark.parametrize("store_kind", ["sqlite"])
+@pytest.mark.parametrize("crowded_url", ["sqlite"], indirect=True)
 async def test_a_relay_that_looks_names_the_shard_whenever_it_names_a_key(office: Office) -> None:
     asked = {"shards": [1], "after": [""], "depth": 4, "most": 10, "inline": 100}
     found = await plan(office, "read_due", office.table, **asked)

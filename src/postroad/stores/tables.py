@@ -104,6 +104,8 @@ class Syntax:
     """An event's {id} as an id column of each kind holds it."""
     contains: Mapping[str, str]
     """Whether :text is in a column, or :payload_text in a payload of each kind."""
+    unsent_shard: str = ""
+    """The column by which what is unsent is indexed, where no index can be of it alone."""
 
     def quote(self, identifier: str) -> str:
         return ".".join(f"{self.mark}{part}{self.mark}" for part in identifier.split("."))
@@ -121,6 +123,7 @@ def outbox_names(table: OutboxTable, syntax: Syntax) -> dict[str, str]:
         "due": quote(f"{table.name}_due"),
         "next": quote(f"{table.name}_next"),
         "outbox_literal": f"'{table.name}'",
+        "unsent_shard": syntax.unsent_shard or names["shard"],
         "every_shard": ", ".join(map(str, range(SHARDS))),
         "unsent_index": quote(f"{table.channel}_unsent"),
         "age_index": quote(f"{table.channel}_age"),

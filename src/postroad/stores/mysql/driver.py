@@ -42,6 +42,7 @@ class MySQL(Store):
             "column": "INSTR({column}, :text) > 0",
             **dict.fromkeys(("bytes", "text", "json"), "INSTR({column}, :payload_text) > 0"),
         },
+        unsent_shard="unsent_shard",
     )
     busy_codes = frozenset({"1205", "1213"})
     missing_table_codes = frozenset({"1146", "1305"})

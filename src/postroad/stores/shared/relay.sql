@@ -15,7 +15,7 @@ SELECT 1 AS found FROM {delivery} d {join_facts}
    AND d.{state} IN ('NEW', 'RETRY') AND {o}.{occurred_at} <= :written_by
    AND COALESCE({o}.{deliver_at}, {o}.{occurred_at}) <= :due_by
    AND NOT EXISTS (SELECT 1 FROM (SELECT * FROM {delivery} WHERE {state} NOT IN ('SENT', 'SKIPPED')) f
-                    WHERE f.{shard} = d.{shard} AND f.{ordering_key} = d.{ordering_key} AND f.{state} = 'FAILED')
+                    WHERE f.{unsent_shard} = d.{shard} AND f.{ordering_key} = d.{ordering_key} AND f.{state} = 'FAILED')
  LIMIT 1;
 
 -- name: version_read
