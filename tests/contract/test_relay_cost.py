@@ -1,15 +1,13 @@
 """What a look costs is a matter of keys, not of how much waits behind them, in the databases' own units."""
 
-from typing import Any
-
 import psycopg
 import pytest
-from sqlalchemy import text
 
 from postroad.message import SHARDS
 from postroad.stores.postgresql.driver import PostgreSQL
 from postroad.stores.tables import OutboxTable
 from postroad.testing.office import LONG_AGO, Office
+from tests.support.costs import cost
 from tests.support.outbox import APPEND_ONLY
 
 NUMBERS = {
@@ -53,51 +51,11 @@ async def cost_of_a_look(office: Office) -> int:
     )
 
 
-async def cost(office: Office, statement: str, **asked: Any) -> int:
-    """Buffers on PostgreSQL, rows on MariaDB, machine steps on SQLite."""
-    measure = {"postgresql": buffers, "mysql": rows_read, "sqlite": steps}[office.store.dialect]
-    values = {name: office.store.adapt(value) for name, value in asked.items()}
-    # The first look after many rows were deleted steps over their remains once, and marks them for those after it.
-    return min([await measure(office, office.store.sql(statement, office.table), values) for _ in range(3)])
-
-
 @pytest.fixture(autouse=True)
 async def swept(office: Office) -> None:
     """Without the remains of rows that other tests have deleted, which look like a cost of ours."""
     if isinstance(office.store, PostgreSQL):
         await office.store.looks.run("VACUUM", {})
-
-
-async def buffers(office: Office, sql: str, values: dict[str, Any]) -> int:
-    assert isinstance(office.store, PostgreSQL)
-    found = await office.store.looks.run(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {sql}", values)
-    plan = found.rows[0][0][0]["Plan"]
-    return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
-
-
-async def rows_read(office: Office, sql: str, values: dict[str, Any]) -> int:
-    async with office.store.reading() as connection:
-        await connection.execute(text("FLUSH STATUS"))
-        await connection.execute(text(sql), values)
-        status = await connection.execute(text("SHOW SESSION STATUS LIKE 'Handler_read%'"))
-        return sum(int(row[1]) for row in status)
-
-
-async def steps(office: Office, sql: str, values: dict[str, Any]) -> int:
-    taken = 0
-
-    def step() -> None:
-        nonlocal taken
-        taken += 1
-
-    async with office.store.reading() as connection:
-        raw = (await connection.get_raw_connection()).driver_connection
-        await raw.set_progress_handler(step, 10)
-        try:
-            (await connection.execute(text(sql), values)).fetchall()
-        finally:
-            await raw.set_progress_handler(None, 10)
-    return taken
 
 
 @pytest.mark.parametrize("layout", [None, APPEND_ONLY], ids=["in_row", "append_only"])

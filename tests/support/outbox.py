@@ -56,13 +56,16 @@ class Recycled:
         return self._urls[kind]
 
     def _create(self, kind: str) -> str:
-        match kind:
-            case "postgresql":
-                return self._databases.enter_context(fresh_postgresql(address(kind)))
-            case "mariadb":
-                return self._databases.enter_context(fresh_mariadb(address(kind)))
-            case _:
-                return f"sqlite:///{self._folder / 'recycled.db'}"
+        return self._databases.enter_context(fresh_database(kind, self._folder))
+
+
+@contextmanager
+def fresh_database(kind: str, folder: Path) -> Iterator[str]:
+    if kind == "sqlite":
+        yield f"sqlite:///{folder / 'recycled.db'}"
+        return
+    with (fresh_postgresql if kind == "postgresql" else fresh_mariadb)(address(kind)) as url:
+        yield url
 
 
 @contextmanager

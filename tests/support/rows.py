@@ -208,4 +208,5 @@ AUDIT: Final = Table(
     "audit", {"at": PAST, "actor": "ann", "action": "repair.command", "subject": str(number(1))}, ("id",)
 )
 PROJECTIONS: Final = Table("projections", {"name": "shelf", "generation": 4}, ("name",))
+JOURNAL: Final = Table("journal", {"position": 1, "projection": "shelf", "message": b"{}"}, ("position",))
 BACKFILLS: Final = Table("backfills", {"name": "shelf", "started_at": PAST}, ("name",))

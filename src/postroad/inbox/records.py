@@ -62,7 +62,7 @@ class Records:
         return [record_of(row, self.store) for row in result.rows]
 
     async def stopped(self, limit: int = 100) -> Sequence[Record]:
-        """Those that will not be tried again by themselves, in the order of (group, event id)."""
+        """Those that will not be tried again by themselves, group by group."""
         result = await self.store.read("inbox_stopped", limit=limit)
         return [record_of(row, self.store) for row in result.rows]
 

@@ -124,6 +124,8 @@ def outbox_names(table: OutboxTable, syntax: Syntax) -> dict[str, str]:
         "next": quote(f"{table.name}_next"),
         "outbox_literal": f"'{table.name}'",
         "unsent_shard": syntax.unsent_shard or names["shard"],
+        "is_unsent": f"d.{syntax.unsent_shard} IS NOT NULL" if syntax.unsent_shard
+                     else f"d.{names['state']} NOT IN ('SENT', 'SKIPPED')",
         "every_shard": ", ".join(map(str, range(SHARDS))),
         "unsent_index": quote(f"{table.channel}_unsent"),
         "age_index": quote(f"{table.channel}_age"),

@@ -21,7 +21,7 @@ SEARCHES = [
            ({"received_at": LATE}, {}, {"received_at": EARLY}),
            ({"processed_at": None}, {"next_retry_at": FUTURE}, {"status": 0}, {"status": 1})),
     Search("inbox_stopped", INBOX, {"limit": 10}, FAILED,
-           ({"consumer_group": "others", "event_id": number(9)}, {}, {"processed_at": PAST}),
+           ({"consumer_group": "others", "event_id": number(9)}, {}, {"consumer_group": "z", "processed_at": PAST}),
            ({"next_retry_at": FUTURE}, {"status": 0}, {"status": 1})),
     Search("inbox_succeeded", INBOX, {"group": "receipts", "ids": [number(n) for n in (1, 2, 3, 4)]}, {},
            ({}, {}), ({"status": 0}, {"status": 2}, {"event_id": number(9)},

@@ -31,7 +31,8 @@ UPDATE {projections} SET state = 'live', token = NULL, expires_at = NULL
  WHERE name = :name AND state = 'rebuilding' AND expires_at <= UTC_TIMESTAMP(6);
 
 -- name: journal_forget
-DELETE FROM {journal} WHERE position IN (SELECT p.position FROM JSON_TABLE(:positions, '$[*]' COLUMNS (position BIGINT PATH '$')) p);
+DELETE e FROM JSON_TABLE(:positions, '$[*]' COLUMNS (position BIGINT PATH '$')) p
+  STRAIGHT_JOIN {journal} e ON e.position = p.position;
 
 -- name: backfill_begin
 INSERT IGNORE INTO {backfills} (name, started_at) VALUES (:name, UTC_TIMESTAMP(6));

@@ -80,7 +80,10 @@ SELECT d.{delivery_event_id} AS event_id FROM {delivery} d
  ORDER BY d.{published_at} LIMIT :most FOR UPDATE SKIP LOCKED;
 
 -- name: prune_sent
-DELETE FROM {delivery} WHERE {delivery_event_id} IN (SELECT {id_in_list} FROM JSON_TABLE(:ids, '$[*]' COLUMNS (id VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$')) j);
+-- By their ids: with IN, MariaDB would read the whole table and lock it, waiting for everybody who writes.
+DELETE d FROM JSON_TABLE(:ids, '$[*]' COLUMNS (id VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$')) j
+  STRAIGHT_JOIN {delivery} d ON d.{delivery_event_id} = {id_in_list};
 
 -- name: prune_facts
-DELETE FROM {outbox} WHERE {event_id} IN (SELECT {id_in_list} FROM JSON_TABLE(:ids, '$[*]' COLUMNS (id VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$')) j);
+DELETE x FROM JSON_TABLE(:ids, '$[*]' COLUMNS (id VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$')) j
+  STRAIGHT_JOIN {outbox} x ON x.{event_id} = {id_in_list};

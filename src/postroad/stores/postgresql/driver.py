@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 _IDLE, _IN_ERROR = 0, 3  # PQTRANS_IDLE and PQTRANS_INERROR of libpq
 _FIRST = {"inbox_claim", "events_version"}
 """With one of these nearly every transaction of a consumer, or of a command, begins. They take and return texts."""
+_WALKS = {
+    "read_due", "outbox_due_count", "outbox_held_count", "outbox_oldest", "outbox_sent_count", "inbox_failed_count",
+}  # fmt: skip
+"""Asked every few seconds, and answered by the first entries of an index, however much has come since statistics were
+gathered."""
 
 _GRANTS = """
 SELECT format('GRANT %s ON %s TO %s%s', a.privilege_type, CAST(:shadow AS text),
@@ -75,8 +80,9 @@ class PostgreSQL(Store):
 
     @cached_property
     def looks(self) -> "Autocommit":
-        """The connections of the relays' looks, which are skip-scans. Statistics of an outbox that was empty make the
-        planner collect and sort all that waits, where the first entry of an index is asked for."""
+        """The connections of the relays' looks, which are skip-scans, and of what metrics count. Statistics of an
+        outbox that was empty make the planner collect and sort all that waits, where the first entry of an index is
+        asked for."""
         from postroad.stores.postgresql.direct import Autocommit  # needs the driver
 
         by_index = "SET enable_bitmapscan = off; SET enable_seqscan = off; SET enable_sort = off"
@@ -118,7 +124,7 @@ class PostgreSQL(Store):
         return await begin_with(driver, sql, values)
 
     async def change(self, statement: str, /, outbox: OutboxTable | None = None, **values: Any) -> Result:
-        pool = self.looks if statement == "read_due" else self._autocommit
+        pool = self.looks if statement in _WALKS else self._autocommit
         binary = statement == "read_due" and outbox is not None and not outbox.adopted
         with self.translating():
             return await pool.run(self.sql(statement, outbox), self._adapted(values), binary=binary)

@@ -1,8 +1,9 @@
 -- name: unsent_types
--- Of the first so many: a long backlog is not walked to its end.
+-- Of the first so many, in the order of their index: a long backlog is not walked to its end.
 SELECT DISTINCT unsent.event_type AS event_type
   FROM (SELECT {o}.{event_type} AS event_type FROM {delivery} d {join_facts}
-         WHERE d.{state} NOT IN ('SENT', 'SKIPPED') LIMIT :most) unsent;
+         WHERE {is_unsent}
+         ORDER BY d.{unsent_shard}, d.{ordering_key}, d.{delivery_version} LIMIT :most) unsent;
 
 -- name: inbox_unsettled_types
 SELECT DISTINCT unsettled.consumer_group AS consumer_group, unsettled.event_type AS event_type

@@ -33,12 +33,13 @@ SELECT 1 AS found FROM {inbox}
  LIMIT 1;
 
 -- name: inbox_stopped
--- Failed for good or answered with a "no": nothing more is done about them unless a person does it.
+-- Failed for good or answered with a "no": nothing more is done about them unless a person does it. In the order of
+-- their index, or all that succeeded might be walked past.
 SELECT consumer_group, event_id, tenant_id, event_type, topic, ordering_key, version, status, locked_by,
        locked_until, epoch, next_retry_at, retry_count, error_msg, received_at, processed_at, message
   FROM {inbox}
  WHERE status <> 1 AND status = 2 AND next_retry_at IS NULL
- ORDER BY consumer_group, event_id
+ ORDER BY consumer_group, next_retry_at, processed_at
  LIMIT :limit;
 
 -- name: inbox_failures
