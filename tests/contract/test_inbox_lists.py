@@ -61,14 +61,12 @@ async def test_each_state_is_counted_as_what_it_is(b: Bench) -> None:
     }
 
 
-async def test_what_is_stopped_is_listed_by_group_and_id(b: Bench) -> None:
+async def test_what_is_stopped_is_listed_group_by_group(b: Bench) -> None:
     mine, theirs = await each_state(b, GROUP), await each_state(b, OTHER)
-    expected = [
-        *((OTHER, id) for id in sorted((theirs["refused"], theirs["dead"]))),
-        *((GROUP, id) for id in sorted((mine["refused"], mine["dead"]))),
-    ]
-    assert [(one.group, one.event_id) for one in await b.inbox.stopped()] == expected
-    assert [(one.group, one.event_id) for one in await b.inbox.stopped(limit=3)] == expected[:3]
+    expected = [{(group, one["refused"]), (group, one["dead"])} for group, one in ((OTHER, theirs), (GROUP, mine))]
+    stopped = [(one.group, one.event_id) for one in await b.inbox.stopped()]
+    assert [set(stopped[:2]), set(stopped[2:])] == expected
+    assert [(one.group, one.event_id) for one in await b.inbox.stopped(limit=3)] == stopped[:3]
 
 
 async def test_records_are_listed_by_group_and_id_from_any_of_them_on(b: Bench) -> None:
