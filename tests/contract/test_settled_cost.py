@@ -16,6 +16,8 @@ from tests.support.rows import FUTURE, LONG_PAST, PAST, number, told
 NOBODY = [str(number(n)) for n in range(90_000, 90_005)]
 ASKED: dict[str, dict[str, Any]] = {
     "command_due": {"types": ["Command.Office.Parcel.Post"], "limit": 5},
+    "command_counts": {"most": 5},
+    "command_unfinished": {},
     "command_list_of": {"type": "", "status": "FAILED", "before": 10**18, "limit": 5},
     "inbox_due": {"group": "receipts", "limit": 5},
     "inbox_kept": {"group": "receipts", "written_by": FUTURE},

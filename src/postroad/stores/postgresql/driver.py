@@ -24,6 +24,7 @@ _FIRST = {"inbox_claim", "events_version"}
 """With one of these nearly every transaction of a consumer, or of a command, begins. They take and return texts."""
 _WALKS = {
     "read_due", "outbox_due_count", "outbox_held_count", "outbox_oldest", "outbox_sent_count", "inbox_failed_count",
+    "command_counts", "command_unfinished",
 }  # fmt: skip
 """Asked every few seconds, and answered by the first entries of an index, however much has come since statistics were
 gathered."""
