@@ -42,7 +42,6 @@ from proof.simulator.visitors import Stranger, Visitor, also_handle, in_turns, t
 from proof.simulator.workload import Writer, handlers
 
 LEAST_FAULTS, LONG_RUN = 50, 12
-BROKERS = ("embedded", "rabbitmq", "pubsub", "kafka")
 LEASE = 2.0
 ACK_DEADLINE = 2.4
 _BUSY = 16

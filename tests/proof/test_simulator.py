@@ -29,10 +29,10 @@ from postroad.relay.carrier import Carrier
 from postroad.retry import Backoff, Decision, decide
 from postroad.subscriber import handling as subscriber
 from postroad.subscriber.handling import Handling
-from proof.simulator import __main__ as command
-from proof.simulator import coverage, runs
+from proof.simulator import coverage, runs, seeds
 from proof.simulator.faults import KINDS
 from proof.simulator.runs import Simulator, simulator
+from proof.simulator.scene import Scene
 from proof.simulator.shrink import shrink
 from proof.simulator.world import Outcome as RunOutcome
 from proof.simulator.world import World
@@ -159,7 +159,8 @@ def test_whatever_is_left_out_of_the_crash_points_is_there(monkeypatch: pytest.M
 
 FIGURES = """
 import json
-from proof.simulator.__main__ import Scene, run_chunk
+from proof.simulator.scene import Scene
+from proof.simulator.seeds import run_chunk
 from proof.simulator.runs import simulator
 
 def told(outcome):
@@ -420,8 +421,8 @@ def test_a_seed_whose_process_died_is_named(monkeypatch: pytest.MonkeyPatch, qui
         return run_as_it_is(self)
 
     monkeypatch.setattr(World, "run", die_of_three)
-    monkeypatch.setattr(command, "_LONGEST_CHUNK", 3.0)
-    (*others, died) = command._outcomes(command.Scene(), range(4), jobs=2)
+    monkeypatch.setattr(seeds, "_LONGEST_CHUNK", 3.0)
+    (*others, died) = seeds._outcomes(Scene(), range(4), jobs=2)
     assert [outcome.seed for outcome in others] == [0, 1]
     assert died.seed == 3
     assert "process has died" in died.violations[0]
