@@ -1,110 +1,49 @@
 """Runs the campaigns, shows the table; exit code 1 if anything was lost, invented, doubled or out of order."""
 
-import asyncio
 import random
 import sys
-import tempfile
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from itertools import groupby, product
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import click
-from rich.console import Console
 
-from proof.chaos.brokers import WIRES, Wire
-from proof.chaos.campaign import NotAtRest, Progress, Restless, Result, campaign
-from proof.chaos.ground import STORES
-from proof.chaos.plan import AT_ONCE, LONG, SCORECARD, SHORT, Plan, Tally
-from proof.chaos.report import end_line, left_in_broker, progress_line, record, table, totals
+from proof.chaos.plan import SHORT, STORES
+from proof.chaos.servers import installed
+from proof.options import need_packages, need_place
 
 _FIGURES: Final = Path(__file__).parents[2] / "build" / "chaos.json"
+_BROKERS: Final = tuple(SHORT)
+_IN_FILES: Final = ("sqlite", "embedded")
+_EXTRAS: Final = {"mariadb": "mysql"}
 
 
 @click.command()
 @click.option("--long", is_flag=True, help="One pair after the other: ten minutes, and many times the events.")
 @click.option("--store", "stores", multiple=True, type=click.Choice(STORES), help="Only this one; may be repeated.")
-@click.option("--broker", "brokers", multiple=True, type=click.Choice([wire.name for wire in WIRES]), help="Likewise.")
+@click.option("--broker", "brokers", multiple=True, type=click.Choice(_BROKERS), help="Likewise.")
 @click.option("--seed", type=int, help="Of the choice of faults; a run cannot be repeated exactly.")
-@click.option(
-    "--json",
-    "json_file",
-    type=click.Path(path_type=Path),
-    default=_FIGURES,
-    show_default="build/chaos.json",
-    help="The figures, for programs.",
-)
-def main(long: bool, stores: tuple[str, ...], brokers: tuple[str, ...], seed: int | None, json_file: Path) -> None:
+@click.option("--json", "file", type=click.Path(path_type=Path), help="The figures; build/chaos.json, if not given.")
+def main(long: bool, stores: Sequence[str], brokers: Sequence[str], seed: int | None, file: Path | None) -> None:
     """Kill, freeze, cut off, silence, restart, fill the disk; then balance the books."""
+    # Each once, however often it was named.
+    stores = [store for store in STORES if store in stores or not stores]
+    brokers = [broker for broker in _BROKERS if broker in brokers or not brokers]
+    need_place(file)
+    # All brokers' libraries: each can tell what it has taken, and they are loaded together.
+    need_packages([*_BROKERS, *(_EXTRAS.get(store, store) for store in stores)])
+    _need_programs([*stores, *brokers])
+    from proof.chaos import pairs  # needs the libraries
+
     seed = random.randrange(1_000_000) if seed is None else seed
-    console = Console(width=max(Console().width, 120))
-    console.print(f"seed {seed}")
-    pairs = [(store, wire) for store, wire in product(stores or STORES, WIRES) if not brokers or wire.name in brokers]
-    plans, at_once = (LONG, 1) if long else (SHORT, AT_ONCE)
-    begun = time.monotonic()
-    ends = asyncio.run(_all(console, pairs, plans, seed, at_once))
-    seconds = time.monotonic() - begun
-    results = [end for end in ends if isinstance(end, Result)]
-    restless = [end for end in ends if isinstance(end, Restless)]
-    for _, of_a_store in groupby(results, lambda result: result.store):
-        console.print(table(list(of_a_store)))
-    for told in (told for result in results for told in (*result.crashes, *left_in_broker(result))):
-        console.print(told, markup=False, highlight=False)
-    for pair in restless:
-        console.print(pair.told, markup=False, highlight=False)
-        console.print(f"[red]{pair.store} × {pair.broker} did not come to rest.[/red]")
-    console.print(f"{len(pairs)} pairs in {seconds:.0f} s, {at_once} at once")
-    record(json_file, seed, long, seconds, results, restless)
-    short = _short_of_the_scorecard(results) if long and not (stores or brokers) else []
-    for figure in short:
-        console.print(f"[red]in all too little was done: {figure}[/red]")
-    sys.exit(0 if all(result.passed for result in results) and not (short or restless) else 1)
+    sys.exit(0 if pairs.run(long, stores, brokers, seed, file or _FIGURES) else 1)
 
 
-def _short_of_the_scorecard(results: list[Result]) -> list[str]:
-    done = totals(results)
-    return [f"{name} {done[name]:,} < {least:,}" for name, least in SCORECARD.items() if done[name] < least]
-
-
-async def _all(
-    console: Console, pairs: Sequence[tuple[str, Wire]], plans: Mapping[str, Plan], seed: int, at_once: int
-) -> list[Result | Restless]:
-    turn = asyncio.Semaphore(at_once)
-    lines: dict[str, str] = {}
-    with console.status("") as status:
-
-        async def one(store: str, wire: Wire) -> Result | Restless:
-            def progress(phase: str, tally: Tally) -> None:
-                lines[f"{store} × {wire.name}"] = progress_line(store, wire.name, phase, tally)
-                status.update("\n".join(lines.values()))
-
-            async with turn:
-                end = await _one(store, wire, plans[wire.name], seed, progress)
-            lines.pop(f"{store} × {wire.name}", None)
-            console.print(end_line(end))
-            return end
-
-        return await asyncio.gather(*(one(store, wire) for store, wire in pairs))
-
-
-async def _one(store: str, wire: Wire, plan: Plan, seed: int, progress: Progress) -> Result | Restless:
-    with _folder() as folder:
-        try:
-            return await campaign(store, wire, plan, seed, folder, progress)
-        except NotAtRest as error:
-            # The others' books are to be seen all the same.
-            return Restless(store, wire.name, str(error))
-
-
-@contextmanager
-def _folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="postroad-chaos-") as name:
-        folder = Path(name)
-        # The account that runs a server must be able to reach its data.
-        folder.chmod(0o755)
-        yield folder
+def _need_programs(names: Sequence[str]) -> None:
+    if missing := [name for name in names if name not in _IN_FILES and not installed(name)]:
+        cure = "Install them (scripts/services up tries to), or name others with --store and --broker."
+        print(f"There are no programs of {', '.join(missing)} here. {cure}", file=sys.stderr)
+        sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -5,14 +5,11 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from proof.chaos.access import Access, served
 from proof.chaos.brokers import Wire
 from proof.chaos.disk import Disk, small_disk
 from proof.chaos.fleet import PROCESSES, RELAYS, WORKERS
-
-STORES: Final = ("sqlite", "postgresql", "mariadb")
 
 
 @dataclass(frozen=True)

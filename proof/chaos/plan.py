@@ -9,6 +9,8 @@ from proof.chaos.bank import USUAL_LOAD, Load
 if TYPE_CHECKING:
     from proof.chaos.ground import Ground
 
+STORES: Final = ("sqlite", "postgresql", "mariadb")
+
 
 @dataclass
 class Tally:

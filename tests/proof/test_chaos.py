@@ -15,13 +15,12 @@ import pytest
 from click.testing import CliRunner
 
 from proof.chaos import __main__ as command
-from proof.chaos import storm
+from proof.chaos import pairs, storm
 from proof.chaos.bank import LEASE, SUBSCRIPTIONS, ack_deadline, found, make_road, pay
 from proof.chaos.brokers import EMBEDDED, WIRES, Wire
 from proof.chaos.campaign import NotAtRest, Result, _drained
-from proof.chaos.ground import STORES
 from proof.chaos.ledger import Books
-from proof.chaos.plan import SHORT, Tally
+from proof.chaos.plan import SHORT, STORES, Tally
 from proof.chaos.report import left_in_broker
 from proof.chaos.servers import installed
 from proof.chaos.storm import Storm
@@ -77,7 +76,7 @@ def test_a_pair_that_finds_no_rest_is_named_and_the_others_are_told_all_the_same
             raise NotAtRest("what its processes did")
         return replace(RESULT, store=store, broker=wire.name)
 
-    monkeypatch.setattr(command, "campaign", restless_on_kafka)
+    monkeypatch.setattr(pairs, "campaign", restless_on_kafka)
     figures = tmp_path / "chaos.json"
     done = CliRunner().invoke(command.main, ["--store", "mariadb", "--json", str(figures)])
     assert done.exit_code == 1
