@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from proof.model import MUTANTS, SCENARIOS, Explored, Mutant, World, explore, story
+from proof.options import need_place
 
 ENOUGH = 300_000
 """States that all scenarios together must have."""
@@ -24,11 +25,14 @@ _TRY_NEXT = 'Try next: make model ARGS="--story all" tells how each mutant does 
 @click.command()
 @click.option("--story", "told", metavar="MUTANT", help="Only tell how this mutant does harm; `all` for every one.")
 @click.option("--more", type=click.IntRange(0), default=0, help="So many faults more than the bounds say: much slower.")
-@click.option("--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Leave the figures in a file.")
+@click.option("--json", "file", type=click.Path(path_type=Path), help="Leave the figures in a file.")
 def main(told: str | None, more: int, file: Path | None) -> None:
     """Every reachable state of Postroad's protocol, within small bounds."""
     console = Console(width=max(Console().width, 110), highlight=False)
-    if told:
+    need_place(file)
+    if told is not None:
+        if more or file:
+            raise click.UsageError("--story tells a mutant, and explores nothing. Leave out --more and --json.")
         for mutant in _chosen(told):
             _tell(console, mutant)
         return
@@ -48,7 +52,6 @@ def main(told: str | None, more: int, file: Path | None) -> None:
         if result.violation:
             _print_story(console, result)
     if file:
-        file.parent.mkdir(parents=True, exist_ok=True)
         took = {"seconds": round(seconds, 1), "seconds of the processor": round(spent, 1)}
         file.write_text(json.dumps(_figures(explored, hunted) | took, indent=1) + "\n", encoding="utf-8")
     if problems := _problems(explored, hunted):
@@ -57,7 +60,7 @@ def main(told: str | None, more: int, file: Path | None) -> None:
 
 
 def _chosen(told: str) -> Sequence[Mutant]:
-    found = [mutant for mutant in MUTANTS if told == "all" or told.lower() in mutant.name.lower()]
+    found = [mutant for mutant in MUTANTS if told == "all" or (told and told.lower() in mutant.name.lower())]
     exact = [mutant for mutant in found if mutant.name == told]
     if not found:
         raise click.BadParameter(f"there is no mutant {told!r}; there are: {', '.join(_NAMES)}", param_hint="--story")
