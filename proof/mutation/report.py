@@ -38,8 +38,8 @@ class Results:
 
     def __init__(self, file: Path, reasons: Sequence[Explanation]) -> None:
         self._file, self._reasons = file, reasons
-        known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-        self.verdicts: dict[str, dict[str, Any]] = known.get("mutants", {})
+        known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"mutants": {}}
+        self.verdicts: dict[str, dict[str, Any]] = _verdicts(known)
 
     def state(self, mutant: Mutant) -> str:
         """killed, survived, explained, or empty for one that was not tried yet."""
@@ -75,6 +75,13 @@ class Results:
         half = self._file.with_suffix(".part")
         half.write_text(text + "\n", encoding="utf-8")
         half.replace(self._file)
+
+
+def _verdicts(known: Any) -> dict[str, dict[str, Any]]:
+    """The files of other commands look alike, even to the name."""
+    if not isinstance(known, dict) or not isinstance(verdicts := known.get("mutants"), dict):
+        raise ValueError("no results of mutation")
+    return verdicts
 
 
 def _figures(score: Score) -> dict[str, float]:
