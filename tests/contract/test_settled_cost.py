@@ -36,6 +36,8 @@ ASKED: dict[str, dict[str, Any]] = {
     "outbox_unsent_count": {"now": LONG_PAST, "most": 5},
     "outbox_due_count": {"now": LONG_PAST, "most": 5},
     "outbox_oldest": {"now": LONG_PAST, "most": 5},
+    "canary_topics": {"aggregate_type": "postroad.canary"},
+    "canaries": {"aggregate_type": "postroad.canary", "aggregate_id": "office.parcel.events"},
     "prune_sent": {"ids": NOBODY},
     "prune_facts": {"ids": NOBODY},
     "journal_forget": {"positions": list(range(-5, 0))},
