@@ -81,17 +81,19 @@ class Cover:
         return not mutant.function or bool(self.loading.get(mutant.file, set()) & set(_lines(mutant)))
 
     def tests_for(self, mutant: Mutant, budget: float, newest: bool = False) -> list[str]:
-        """The package's own first, of them the fastest, and on SQLite first where the code serves all stores; as many
-        as the budget allows.
+        """As many as the budget allows: half of it for those that run most of the file, which are about it, half for
+        the package's own and the fastest, on SQLite first where the code serves all stores.
 
-        With `newest`, half of it goes to those in the files that were written last, before all others.
+        With `newest`, a third goes to those in the files that were written last, before all others.
         """
-        tests = sorted(self._running(mutant), key=lambda test: self._rank(mutant, test))
-        if not newest:
-            return _within(budget, tests, self.seconds)
-        last_written = sorted(tests, key=_written, reverse=True)
-        halves = [*_within(budget / 2, last_written, self.seconds), *_within(budget / 2, tests, self.seconds)]
-        return list(dict.fromkeys(halves))
+        running = self._running(mutant)
+        quick = sorted(running, key=lambda test: self._rank(mutant, test))
+        about = sorted(quick, key=lambda test: self._run_of(mutant, test), reverse=True)
+        orders = [about, quick]
+        if newest:
+            orders.insert(0, sorted(quick, key=_written, reverse=True))
+        parts = [_within(budget / len(orders), order, self.seconds) for order in orders]
+        return list(dict.fromkeys(test for part in parts for test in part))
 
     def seconds(self, test: str) -> float:
         return float(self.tests[test]["seconds"])
@@ -101,6 +103,9 @@ class Cover:
         names = {mutant.package, _NAMED.get(mutant.package, mutant.package), Path(mutant.file).stem}
         own = any(f"/test_{name}" in test or f"/{name}/" in test for name in names)
         return foreign, not own, self.seconds(test)
+
+    def _run_of(self, mutant: Mutant, test: str) -> int:
+        return len(self.tests[test]["lines"].get(mutant.file, ()))
 
     def _running(self, mutant: Mutant) -> list[str]:
         if mutant.is_sql:

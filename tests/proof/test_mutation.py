@@ -280,7 +280,7 @@ def mutant(**changed: object) -> Mutant:
     return Mutant(**(values | changed))  # type: ignore[arg-type]
 
 
-def test_tests_that_ran_the_line_are_chosen_the_packages_own_and_the_fastest_on_sqlite_first() -> None:
+def test_tests_that_ran_the_line_are_chosen_those_about_the_file_the_packages_own_and_the_fastest_first() -> None:
     def ran(seconds: float, lines: list[int], *statements: str) -> dict[str, object]:
         return {"seconds": seconds, "lines": {"relay/some.py": lines}, "statements": list(statements)}
 
@@ -289,14 +289,16 @@ def test_tests_that_ran_the_line_are_chosen_the_packages_own_and_the_fastest_on_
         "fast[postgresql]": ran(0.1, [11], "postgresql lease_free"),
         "fast[sqlite]": ran(0.5, [11], "sqlite lease_free"),
         "contract/test_relay_order.py::slowest[sqlite]": ran(3.0, [10]),
+        "about it[sqlite]": ran(5.0, [10, 12, 13]),
         "elsewhere": ran(0.1, [12]),
         "fast, of something else": ran(0.3, [], "postgresql sick"),
         "contract/doctor/test_it.py": ran(2.0, [], "postgresql sick"),
     }
     own = "contract/test_relay_order.py::slowest[sqlite]"
     cover = Cover({"files": {"tests/some.py": {"tests": tests}}, "loading": {"relay/some.py": [3]}})
-    assert cover.tests_for(mutant(), 60) == [own, "fast[sqlite]", "slow[sqlite]", "fast[postgresql]"]
-    assert cover.tests_for(mutant(), 4) == [own, "fast[sqlite]"]
+    all_of_them = ["about it[sqlite]", own, "fast[sqlite]", "slow[sqlite]", "fast[postgresql]"]
+    assert cover.tests_for(mutant(), 60) == all_of_them
+    assert cover.tests_for(mutant(), 7) == all_of_them[:3]
     statement = mutant(file="stores/postgresql/relay.sql", function="lease_free")
     assert cover.tests_for(statement, 60) == ["fast[postgresql]"]
     of_a_file = mutant(file="stores/shared/doctor.sql", function="sick")
