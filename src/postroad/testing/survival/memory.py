@@ -7,19 +7,19 @@ stands for the world outside (a fake gateway's charges), and outlives every proc
 import asyncio
 import dis
 import queue
-import sys
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import partial
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any, Final, TypeGuard
 
+from postroad.testing.survival.whose import is_pythons, is_theirs
+
 _CONTAINERS: Final = (dict, list, set, deque, bytearray, defaultdict, Counter, OrderedDict)
 Container = dict[Any, Any] | list[Any] | set[Any] | deque[Any] | bytearray
 _HOLDERS: Final = (queue.Queue, asyncio.Queue, SimpleNamespace)
 """Instances of Python's own classes that are looked into. Others are tools, or connections to elsewhere."""
 _ABSENT: Final = object()
-_INSTALLED: Final = ("site-packages", "dist-packages")
 
 PutBack = Callable[[], None]
 
@@ -72,19 +72,19 @@ def _further(one: object) -> Iterable[object]:
             return one
         case FunctionType() if wrapped := getattr(one, "__wrapped__", None):
             return (wrapped,)
-        case type() if _is_theirs(one.__module__):
+        case type() if is_theirs(one.__module__):
             return one.__bases__
     return (type(one),) if _is_instance(one) else ()
 
 
 def _names(one: object) -> Iterator[tuple[Hashable, Callable[[], PutBack], object]]:
     """The names that a function, an object or a class of the user's holds something by."""
-    if isinstance(one, FunctionType) and _is_theirs(one.__module__):
+    if isinstance(one, FunctionType) and is_theirs(one.__module__):
         for cell in one.__closure__ or ():
             yield id(cell), partial(_cell, cell), _content_of(cell)
         for scope, name in _loaded(one.__code__, one.__globals__):
             yield (id(scope), name), partial(_binding, scope, name), scope.get(name)
-    elif isinstance(one, type) and _is_theirs(one.__module__):
+    elif isinstance(one, type) and is_theirs(one.__module__):
         for name, value in vars(one).items():
             if not name.startswith("__") or isinstance(value, FunctionType):
                 yield (id(one), name), partial(_attribute, one, name), getattr(value, "__func__", value)
@@ -100,12 +100,12 @@ def _loaded(code: CodeType, names: dict[str, Any]) -> Iterator[tuple[dict[str, A
     for step in dis.get_instructions(code):
         if step.opname in ("LOAD_GLOBAL", "STORE_GLOBAL"):
             value = names.get(step.argval)
-            module = value if isinstance(value, ModuleType) and _is_theirs(value.__name__) else None
+            module = value if isinstance(value, ModuleType) and is_theirs(value.__name__) else None
             yield names, step.argval
         elif module is not None and step.opname in ("LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR"):
             value = vars(module).get(step.argval)
             yield vars(module), step.argval
-            module = value if isinstance(value, ModuleType) and _is_theirs(value.__name__) else None
+            module = value if isinstance(value, ModuleType) and is_theirs(value.__name__) else None
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _loaded(constant, names)
@@ -165,16 +165,5 @@ def _is_container(one: object) -> TypeGuard[Container]:
 def _is_instance(one: object) -> bool:
     """Of a class of the user's that is built on nobody else's: what a library keeps is the library's business."""
     kinds = type(one).__mro__
-    foreign = any(not _is_theirs(kind.__module__) and not _is_pythons(kind.__module__) for kind in kinds)
-    return isinstance(one, _HOLDERS) or (_is_theirs(kinds[0].__module__) and not foreign and not isinstance(one, type))
-
-
-def _is_pythons(module: str) -> bool:
-    return module.partition(".")[0] in sys.stdlib_module_names and module != "__main__"
-
-
-def _is_theirs(module: str | None) -> bool:
-    if not module or module.partition(".")[0] == "postroad" or _is_pythons(module):
-        return False
-    file = getattr(sys.modules.get(module), "__file__", None) or ""
-    return not any(part in file for part in _INSTALLED)
+    foreign = any(not is_theirs(kind.__module__) and not is_pythons(kind.__module__) for kind in kinds)
+    return isinstance(one, _HOLDERS) or (is_theirs(kinds[0].__module__) and not foreign and not isinstance(one, type))
