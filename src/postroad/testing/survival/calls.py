@@ -15,6 +15,7 @@ from postroad.errors import ConfigurationError
 from postroad.handlers import Handler, Registry
 from postroad.message import Message
 from postroad.retry import describe
+from postroad.testing.survival.patience import Patience
 
 
 @dataclass(slots=True, eq=False)
@@ -77,6 +78,7 @@ def watching(call: Call, road: object) -> Iterator[None]:
 @dataclass(frozen=True, slots=True, eq=False)
 class WatchedHandler(Handler):
     begun: Watch = None  # type: ignore[assignment]
+    patience: Patience = None  # type: ignore[assignment]
 
     async def __call__(
         self, events: Sequence[object], messages: Sequence[Message], session: AsyncSession, road: object
@@ -84,7 +86,8 @@ class WatchedHandler(Handler):
         call = Call(self.name.rpartition(".")[2], self.group, tuple(messages))
         with watching(call, road):
             await self.begun(call, session)
-            await Handler.__call__(self, events, messages, session, road)
+            with self.patience.while_works(str(call)):
+                await Handler.__call__(self, events, messages, session, road)
 
 
 def mistake_of(error: BaseException, road: object) -> str:
@@ -101,11 +104,11 @@ def mistake_of(error: BaseException, road: object) -> str:
     )
 
 
-def watched(registry: Registry, begun: Watch) -> Registry:
+def watched(registry: Registry, begun: Watch, patience: Patience) -> Registry:
     """The same handlers, each with somebody looking."""
     copy = Registry()
     for group in registry.groups:
         for handler in registry.handlers(group):
             values = {field.name: getattr(handler, field.name) for field in fields(Handler)}
-            copy.put(WatchedHandler(**values, begun=begun))
+            copy.put(WatchedHandler(**values, begun=begun, patience=patience))
     return copy

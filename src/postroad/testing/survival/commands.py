@@ -12,6 +12,7 @@ from postroad.commands.box import Held
 from postroad.eventstore import DomainEvent
 from postroad.stores.base import Result, Store
 from postroad.testing.survival.calls import Call, RepeatableIds, Watch, watching
+from postroad.testing.survival.patience import Patience
 
 COMMANDS: Final = "command worker"
 """Who is at work then, and stands for the group of its calls: no group can have this name."""
@@ -27,10 +28,10 @@ class _SeenBox(CommandBox):
 class WatchedExecutor(Executor):
     """What is executed elsewhere belongs to whoever asked for it: the scenario, or a handler."""
 
-    def __init__(self, road: Postroad, begun: Watch, by_worker: Callable[[], bool]) -> None:
+    def __init__(self, road: Postroad, begun: Watch, by_worker: Callable[[], bool], patience: Patience) -> None:
         box = _SeenBox(road.store, randomness=road.randomness)
         super().__init__(box, road.events, road.commands, clock=road.clock, randomness=RepeatableIds(0), road=road)
-        self._begun, self._by_worker = begun, by_worker
+        self._begun, self._by_worker, self._patience = begun, by_worker, patience
 
     async def _work(self, session: AsyncSession, held: Held) -> Sequence[DomainEvent]:
         if not self._by_worker():
@@ -39,7 +40,8 @@ class WatchedExecutor(Executor):
         call = Call(name.rpartition(".")[2], COMMANDS, (held.message,))
         with watching(call, self._road):
             await self._begun(call, session)
-            return await super()._work(session, held)
+            with self._patience.while_works(str(call)):
+                return await super()._work(session, held)
 
     async def _breathe(self, failed: int) -> None:
         await asyncio.sleep(0)  # the clock stands still here

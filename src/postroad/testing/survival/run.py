@@ -24,6 +24,7 @@ from postroad.testing.survival.calls import Call, RepeatableIds, watched
 from postroad.testing.survival.commands import COMMANDS, WatchedExecutor, is_finished, one_at_a_time
 from postroad.testing.survival.faults import KINDS, Crash, Fault
 from postroad.testing.survival.memory import Memory, PutBack
+from postroad.testing.survival.patience import Patience
 from postroad.testing.survival.plain import PlainCommits
 from postroad.testing.survival.process import Process
 from postroad.testing.survival.wire import Wire
@@ -42,8 +43,11 @@ class Run:
     The database is the user's own. Its clock cannot be moved, so its leases and pauses are aged instead.
     """
 
-    def __init__(self, road: Postroad, fault: Fault | None, began: datetime, *, workers: int = 1) -> None:
+    def __init__(
+        self, road: Postroad, fault: Fault | None, began: datetime, patience: Patience, *, workers: int = 1
+    ) -> None:
         self.road, self.fault, self.began, self.workers = road, fault, began, workers
+        self.patience = patience
         self.flow = road.subscriber_options.flow
         self.points: dict[str, list[str]] = defaultdict(list)
         self.calls: list[Call] = []
@@ -83,7 +87,7 @@ class Run:
         for name in ("broker", "outbox", "inbox", "bus", "events", "executor", "command_worker"):
             values.pop(name, None)
         road.clock = VirtualClock(self.began)
-        road.registry = watched(road.registry, self.begun)
+        road.registry = watched(road.registry, self.begun, self.patience)
         if not self._at_once:
             road.subscriber_options = replace(road.subscriber_options, concurrency=1)
             road.group_options = {name: replace(one, concurrency=1) for name, one in road.group_options.items()}
@@ -91,7 +95,7 @@ class Run:
         road.outbox.randomness = RepeatableIds(0)
         self._outbox_add: Callable[..., Added] = road.outbox.add
         road.outbox.__dict__["add"] = self._add
-        values["executor"] = WatchedExecutor(road, self.begun, lambda: self.actor == COMMANDS)
+        values["executor"] = WatchedExecutor(road, self.begun, lambda: self.actor == COMMANDS, self.patience)
         one_at_a_time(road.command_worker)
         # What a scenario taken from an ordinary test may call: here it is the run that carries and consumes.
         values["drain"] = self._drain
@@ -127,6 +131,7 @@ class Run:
 
     def reach(self, point: str, where: str) -> str:
         """A place where a fault can strike; its kind if it does so now."""
+        self.patience.moved()
         self.points[point].append(where)
         fault = self.fault
         if fault and KINDS[fault.kind].point == point and fault.number == len(self.points[point]):

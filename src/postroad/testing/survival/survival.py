@@ -5,6 +5,7 @@ import inspect
 import logging
 import shutil
 import sqlite3
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from postroad.testing.survival.calls import mistake_of
 from postroad.testing.survival.commits import CommitWatch
 from postroad.testing.survival.faults import Crash, Fault
 from postroad.testing.survival.outcome import UNSEEN, Outcome, look, takes_argument
+from postroad.testing.survival.patience import Beside, HungError, Patience
 from postroad.testing.survival.run import OF_SCENARIO, SCENARIO, Run
 from postroad.testing.survival.verdict import Finding, Played, judge
 
@@ -37,6 +39,10 @@ _OUTCOME_WANTED: Final = (
 _ONE_WRITER: Final = (
     "Two workers at once were not tried: SQLite has one writer at a time, so they cannot meet. Give `survives` a "
     "`database_url` of PostgreSQL or MySQL for that."
+)
+_NO_END: Final = (
+    "Does it wait for what never comes? Give its waiting an end, such as `asyncio.timeout(…)`. Does it sleep? Let it "
+    "not: it is called again in each run."
 )
 
 
@@ -68,7 +74,10 @@ class Survival:
     """The command that repeats one fault, which is put behind it."""
     began: datetime = field(default_factory=lambda: datetime.now(UTC))
     """The time in every run, so that ids and stamps are the same in all of them."""
+    now: Callable[[], float] = time.monotonic
+    """The clock by which patience is lost."""
     _played_before: dict[str, Played] = field(default_factory=dict, init=False)
+    _playing: Fault | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         for name, wanted, given in (
@@ -83,11 +92,18 @@ class Survival:
         ):
             if not callable(given) and not isinstance(given, Postroad):
                 raise ConfigurationError(f"survives needs `{name}`, and was given {given!r}. It is {wanted}.")
+        self.patience = Patience(self.now)
 
     def run(self) -> Survived:
-        """In an event loop of its own, which is not made the thread's. Raises DidNotSurvive."""
-        with _silence(), asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-            return runner.run(self._run())
+        """In a thread and an event loop of its own. Raises DidNotSurvive."""
+        self.patience.moved()
+        try:
+            with _silence():
+                survived: Survived = Beside(self._run).result(self.patience)
+                return survived
+        except HungError as hung:
+            told = str(hung)
+        raise DidNotSurvive(self._told_of_hanging(told))
 
     async def _run(self) -> Survived:
         asyncio.get_running_loop().set_exception_handler(_ignore_crashes)
@@ -158,11 +174,19 @@ class Survival:
             raise DidNotSurvive("Without any fault: " + story.tell(usual, findings))
         return usual
 
+    def _told_of_hanging(self, told: str) -> str:
+        parts = [story.wrapped(told)]
+        if self._playing is not None:
+            parts[0] = story.wrapped(f"{told} It did without a fault. The fault here: {self._playing.told}")
+            parts += self._command(self._playing)
+        return "\n\n".join([*parts, story.wrapped(_NO_END)])
+
+    def _command(self, fault: Fault | None) -> list[str]:
+        return [f"Rerun only this fault:\n    {self.rerun}{fault}"] if self.rerun else []
+
     def _report(self, broken: Sequence[tuple[Played, Sequence[Finding]]], chosen: Sequence[Fault], untried: str) -> str:
         (played, findings), *others = broken
-        parts = [story.tell(played, findings)]
-        if self.rerun:
-            parts.append(f"Rerun only this fault:\n    {self.rerun}{played.fault}")
+        parts = [story.tell(played, findings), *self._command(played.fault)]
         also = f" Also broken by: {', '.join(str(other.fault) for other, _ in others)}." if others else ""
         parts.append(
             story.wrapped(f"{faults.counted(chosen)}; {len(broken)} broke something.{also} {untried}".rstrip())
@@ -173,17 +197,20 @@ class Survival:
 
     async def play(self, fault: Fault | None, *, nothing: bool = False) -> Played:
         """One run on a fresh database, with one fault or none; nothing is judged. `nothing`: without the scenario."""
+        self._playing = fault
         url = self.database_url or self._fresh_file()
-        road = self._built(url)
+        with self.patience.while_works("`build`"):
+            road = self._built(url)
         saved = dict(road.__dict__)
         if road is self.build:
             road.store = open_store(url)
-        run = Run(road, fault, self.began, workers=self.workers)
+        run = Run(road, fault, self.began, self.patience, workers=self.workers)
         try:
             await self._prepare(road)
             run.dress()
             if self.setup:
-                await _call(self.setup, road)
+                with self.patience.while_works("`setup`"):
+                    await _call(self.setup, road)
             return await self._played(run, _nothing if nothing else self.scenario)
         finally:
             for process in run.processes:
@@ -200,7 +227,7 @@ class Survival:
         with CommitWatch(run.before_commit, run.after_commit), run.plain:
             await run.start()
             try:
-                with run.acting(SCENARIO):
+                with run.acting(SCENARIO), self.patience.while_works("The scenario"):
                     await _call(scenario, run.road)
             except Crash:
                 pass
@@ -239,13 +266,15 @@ class Survival:
 
     async def _seen_before(self, run: Run) -> Outcome:
         try:
-            return await look(self.outcome, run.road)
+            with self.patience.while_works("`outcome`"):
+                return await look(self.outcome, run.road)
         except Exception:
             return UNSEEN  # the scenario may be what makes it visible
 
     async def _seen(self, run: Run, scenario: Callable[..., Any]) -> Outcome:
         try:
-            return await look(self.outcome, run.road)
+            with self.patience.while_works("`outcome`"):
+                return await look(self.outcome, run.road)
         except Exception as error:
             if run.cut or scenario is _nothing:
                 return UNSEEN
