@@ -21,6 +21,8 @@ def build(database_url: str) -> Postroad:
     for command in story.declare_commands(road):
         road.handles(command, state=Session)(decide)
     workers.install(road)
+    for event in (story.Started, story.GENERATED[Stage.THEME]):  # the page's
+        road.on(event, group="page")(lambda event: None)
     return road
 
 

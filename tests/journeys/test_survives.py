@@ -252,15 +252,6 @@ def test_an_effect_that_stands_in_its_own_way_is_caught(trial: Trial) -> None:
     assert "parcel exists" in story
 
 
-def test_an_event_that_dies_without_any_fault_may_die(trial: Trial) -> None:
-    def handlers(road: Postroad) -> None:
-        @road.on(OrderPlaced, group="receipts")
-        async def refuse(event: OrderPlaced) -> None:
-            raise RuntimeError("never")
-
-    assert trial.story(handlers, one_order, only="commit-before") == ""
-
-
 def test_a_handler_that_fails_at_first_is_tried_again_in_no_time(trial: Trial) -> None:
     def handlers(road: Postroad) -> None:
         attempts: list[str] = []
@@ -283,7 +274,7 @@ def test_an_assertion_of_the_scenario_that_fails_is_told(trial: Trial) -> None:
         await road.drain()
         assert len(gateway.charges) == 1, f"{len(gateway.charges)} charges"
 
-    story = trial.story(gateway.build(with_key=False), scenario, outcome=lambda: None, only="commit-before")
+    story = trial.story(gateway.build(with_key=False), scenario, outcome=lambda: 0, only="commit-before")
     assert story.startswith("Your scenario raised AssertionError: 2 charges")
 
 
@@ -360,8 +351,10 @@ def test_what_outlives_a_run_is_told(trial: Trial) -> None:
     for outcome in (lambda: charges, lambda: set(charges)):
         charges.clear()
         story = trial.story(handlers, outcome=outcome)
-        assert story.startswith("Something outlived the first run")
+        assert story.startswith("Before anything had happened, `outcome` showed something else in the second run")
+        assert "Either something outlived the first run" in story
         assert "clear it, in `build` or in `setup`" in story
+        assert "Or `outcome` shows what changes by itself (a time, a random number). Leave that out." in story
 
 
 def test_what_changes_by_itself_is_told(trial: Trial) -> None:
@@ -378,7 +371,7 @@ def test_a_missing_table_is_told_with_the_argument_that_makes_it(trial: Trial) -
     story = trial.story(only_receipts, outcome=lambda: None, setup=None)
     assert story.startswith("Without any fault: `write_receipt` (group receipts) cannot run. A table is missing")
     assert "no such table: receipts" in story
-    assert "create your tables in `setup`" in story
+    assert "Is its name written as where it is created? If it is, create your tables in `setup`" in story
 
 
 def test_a_scenario_or_an_outcome_without_its_table_is_told(trial: Trial) -> None:
@@ -386,7 +379,9 @@ def test_a_scenario_or_an_outcome_without_its_table_is_told(trial: Trial) -> Non
         async with road.session() as session, session.begin():
             await session.execute(text("INSERT INTO orders VALUES (1)"))
 
-    assert "the scenario cannot run. A table is missing" in trial.story(only_receipts, writes_rows)
+    story = trial.story(only_receipts, writes_rows)
+    assert story.startswith("Without any fault: the scenario cannot run (tests/journeys/test_survives.py:")
+    assert " in writes_rows). A table is missing" in story
 
     def orders(road: Postroad) -> Any:
         return survival_rows(road, "SELECT * FROM orders")
@@ -405,12 +400,36 @@ def test_an_argument_that_is_missing_is_asked_for_by_name(trial: Trial) -> None:
         trial.of(only_receipts, setup="tables")
 
 
+@pytest.mark.parametrize("workers", ["2", 0, 3, True])
+def test_so_many_workers_cannot_be(trial: Trial, workers: object) -> None:
+    with pytest.raises(ConfigurationError, match=rf"workers is {workers!r}\. Give 2 to try also two workers at once"):
+        trial.of(only_receipts, workers=workers)
+
+
 def test_a_scenario_without_events_is_told(trial: Trial) -> None:
     async def nothing(road: Postroad) -> None: ...
 
-    assert trial.story(only_receipts, nothing) == (
-        "The scenario committed no event, so there is nothing that could be lost."
-    )
+    def plain(road: Postroad) -> None: ...
+
+    def without_road() -> None: ...
+
+    no_event = "The scenario committed no event, so there is nothing that could be lost."
+    for scenario, why in (
+        (nothing, ""),
+        (plain, " It is not `async def`."),
+        (without_road, " It is not `async def`. It takes no `road`: each run has one of its own, with a database of"),
+    ):
+        story = trial.story(only_receipts, scenario)
+        assert story.startswith(no_event + why)
+        assert "Write events through the road that the scenario is given: `async def scenario(road)`" in story
+
+
+def test_a_scenario_may_leave_its_road_as_an_ordinary_test_does(trial: Trial) -> None:
+    async def at_home(road: Postroad) -> None:
+        async with road:
+            await place(road, "o-1")
+
+    assert trial.story(only_receipts, at_home, only="commit-before") == ""
 
 
 def test_a_fault_that_does_not_exist_is_told(trial: Trial) -> None:
@@ -462,9 +481,7 @@ def test_a_build_that_takes_nothing_brings_its_own_database(tmp_path: Path, sqli
         only_receipts(road)
         return road
 
-    survival = Survival(
-        build, two_orders, setup=create_tables, outcome=lambda: None, folder=tmp_path, only="commit-after"
-    )
+    survival = Survival(build, two_orders, setup=create_tables, outcome=receipts, folder=tmp_path, only="commit-after")
     assert survival.run().tried
     assert survival.run().tried  # what the first left behind is known to be its own
 
@@ -472,6 +489,15 @@ def test_a_build_that_takes_nothing_brings_its_own_database(tmp_path: Path, sqli
 def test_a_build_that_returns_nothing_is_told(tmp_path: Path) -> None:
     survival = Survival(lambda url: None, two_orders, outcome=lambda: None, folder=tmp_path)  # type: ignore[arg-type,return-value]
     with pytest.raises(ConfigurationError, match="build returned None"):
+        survival.run()
+
+
+def test_an_async_build_is_told(tmp_path: Path) -> None:
+    async def build(database_url: str) -> Postroad:
+        raise AssertionError
+
+    survival = Survival(build, two_orders, outcome=receipts, folder=tmp_path)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="`build` must not be async"):
         survival.run()
 
 

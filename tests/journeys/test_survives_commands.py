@@ -94,5 +94,5 @@ def test_a_command_that_gives_up_because_of_its_own_traces_is_told(trial: Trial)
 
         billing(road, charge)
 
-    story = trial.story(handlers, two_bills, outcome=lambda: None)
+    story = trial.story(handlers, two_bills)
     assert "`charge` gave up on Command.Shop.Order.Bill o-1: BusinessError: charged already." in story

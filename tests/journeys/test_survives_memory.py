@@ -128,7 +128,7 @@ def test_it_is_found_too_where_the_outcome_does_not_look(trial: Trial) -> None:
     def handlers(road: Postroad) -> None:
         road.on(OrderPlaced, group="payments")(in_a_list_around_it())
 
-    story = trial.story(handlers, outcome=lambda: None, only="commit-after")
+    story = trial.story(handlers, outcome=lambda: 0, only="commit-after")
     assert "was acknowledged, but its effect is not there." in story
     assert "Missing in the database: receipts ('o-" in story
     assert "Expected" not in story
@@ -202,7 +202,7 @@ def test_what_outcome_or_scenario_can_see_outlives_every_process(trial: Trial, s
         story = trial.story(handlers, one_order, outcome=looks[seen_by], only="commit-before")
         assert "did its work twice" in story
     else:
-        story = trial.story(handlers, one_charge, outcome=lambda: None, only="commit-before")
+        story = trial.story(handlers, one_charge, outcome=lambda: 0, only="commit-before")
         assert story.startswith("Your scenario raised AssertionError")
 
 

@@ -11,11 +11,12 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from postroad.app import Postroad
-from postroad.errors import ConfigurationError
+from postroad.errors import BusinessError, ConfigurationError
 from postroad.handlers import Handler, Registry
 from postroad.message import Message
 from postroad.retry import describe
 from postroad.testing.survival.patience import Patience
+from postroad.testing.survival.whose import place_of
 
 
 @dataclass(slots=True, eq=False)
@@ -24,6 +25,10 @@ class Call:
     group: str
     messages: Sequence[Message]
     failure: str = ""
+    failed_at: str = ""
+    """The line of the user's that failed."""
+    refused: bool = False
+    """It said "no": that settles the event."""
     mistake: str = ""
     """What no fault and no patience would change: the handler asks for something it cannot have."""
     ended: bool = False
@@ -67,7 +72,8 @@ def watching(call: Call, road: object) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        call.failure = describe(error)
+        call.failure, call.failed_at = describe(error), place_of(error)
+        call.refused = isinstance(error, BusinessError)
         call.mistake = mistake_of(error, road)
         raise
     finally:
@@ -99,8 +105,9 @@ def mistake_of(error: BaseException, road: object) -> str:
     if road.store.code_of(error) not in road.store.missing_table_codes:
         return ""
     return (
-        f"A table is missing ({describe(error.orig or error)}). Each run begins with an empty database: create "
-        "your tables in `setup`, as in survives(…, setup=create_tables) with `async def create_tables(road)`."
+        f"A table is missing ({describe(error.orig or error)}). Is its name written as where it is created? If it is, "
+        "create your tables in `setup`, for each run begins with an empty database: survives(…, setup=create_tables) "
+        "with `async def create_tables(road)`."
     )
 
 

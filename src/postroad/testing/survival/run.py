@@ -100,6 +100,7 @@ class Run:
         # What a scenario taken from an ordinary test may call: here it is the run that carries and consumes.
         values["drain"] = self._drain
         values["running"] = self._running
+        values["aclose"] = self._stay_open
 
     def _add(self, target: Any, event: object, **options: Any) -> Added:
         added = self._outbox_add(target, event, **options)
@@ -126,6 +127,9 @@ class Run:
     @asynccontextmanager
     async def _running(self, **_: Any) -> AsyncIterator[Postroad]:
         yield self.road
+
+    async def _stay_open(self) -> None:
+        """`async with road:` ends with the scenario; the run does not."""
 
     # -- what the watchers report ------------------------------------------------------------------------
 

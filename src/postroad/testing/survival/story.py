@@ -16,10 +16,19 @@ def tell(played: Played, findings: Sequence[Finding]) -> str:
     if first.expected is not None:
         parts.append(_both(played.outcome, first.expected, first.as_what))
     if first.cures:
-        parts.append("What to do:\n" + "\n".join(_item(cure) for cure in first.cures))
+        parts.append(_to_do(first.cures))
     if others:
         parts.append("Besides:\n" + "\n".join(_item(other.headline) for other in others))
     return "\n\n".join(parts)
+
+
+def advised(headline: str, cures: Sequence[str]) -> str:
+    """Where nothing happened that would have to be told."""
+    return f"{wrapped(headline)}\n\n{_to_do(cures)}"
+
+
+def _to_do(cures: Sequence[str]) -> str:
+    return "What to do:\n" + "\n".join(_item(cure) for cure in cures)
 
 
 def _what_happened(played: Played, finding: Finding) -> str:

@@ -6,7 +6,7 @@ import logging
 import shutil
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,6 +18,7 @@ from postroad.errors import ConfigurationError
 from postroad.retry import describe
 from postroad.stores import open_store
 from postroad.testing.survival import database, faults, story
+from postroad.testing.survival.arguments import check_dead_letters, check_functions, check_workers
 from postroad.testing.survival.blame import blame, blame_scenario, forgotten
 from postroad.testing.survival.calls import mistake_of
 from postroad.testing.survival.commits import CommitWatch
@@ -25,21 +26,18 @@ from postroad.testing.survival.faults import Crash, Fault
 from postroad.testing.survival.outcome import UNSEEN, Outcome, look, takes_argument
 from postroad.testing.survival.patience import Beside, HungError, Patience
 from postroad.testing.survival.run import OF_SCENARIO, SCENARIO, Run
+from postroad.testing.survival.undisturbed import mistake_in
 from postroad.testing.survival.verdict import Finding, Played, judge
+from postroad.testing.survival.whose import place_of
 
 Build = Postroad | Callable[..., Postroad]
-
-
-_OUTCOME_WANTED: Final = (
-    "a function that returns what is to be seen in the end, to compare it with a run without faults: "
-    "outcome=lambda: gateway.charges, or outcome=lambda road: rows(road, 'SELECT …') with rows from postroad.testing"
-)
 
 
 _ONE_WRITER: Final = (
     "Two workers at once were not tried: SQLite has one writer at a time, so they cannot meet. Give `survives` a "
     "`database_url` of PostgreSQL or MySQL for that."
 )
+
 _NO_END: Final = (
     "Does it wait for what never comes? Give its waiting an end, such as `asyncio.timeout(…)`. Does it sleep? Let it "
     "not: it is called again in each run."
@@ -69,6 +67,8 @@ class Survival:
     setup: Callable[..., Any] | None = None
     database_url: str | None = None
     workers: int = 1
+    dead_letters: Collection[str] = ()
+    """What becomes one without any fault too, and is meant to: `order.placed o-1`."""
     only: str = ""
     rerun: str = ""
     """The command that repeats one fault, which is put behind it."""
@@ -80,18 +80,9 @@ class Survival:
     _playing: Fault | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        for name, wanted, given in (
-            (
-                "build",
-                "a function that takes a database URL and returns your Postroad, or the Postroad itself",
-                self.build,
-            ),
-            ("scenario", "what your service does: async def scenario(road)", self.scenario),
-            ("outcome", _OUTCOME_WANTED, self.outcome),
-            ("setup", "what comes before the scenario: async def setup(road)", self.setup or _nothing),
-        ):
-            if not callable(given) and not isinstance(given, Postroad):
-                raise ConfigurationError(f"survives needs `{name}`, and was given {given!r}. It is {wanted}.")
+        check_functions(build=self.build, scenario=self.scenario, outcome=self.outcome, setup=self.setup or _nothing)
+        check_workers(self.workers)
+        check_dead_letters(self.dead_letters)
         self.patience = Patience(self.now)
 
     def run(self) -> Survived:
@@ -149,20 +140,17 @@ class Survival:
 
     async def _undisturbed(self) -> Played:
         first = await self.play(None)
-        if mistaken := next((call for call in first.calls if call.mistake), None):
-            raise DidNotSurvive(f"Without any fault: {mistaken.who} cannot run. {mistaken.mistake}")
-        for event_id, why in first.blind.items():
-            raise DidNotSurvive(f"The commit of {first.name(event_id)} cannot be disturbed, because {why}")
+        if mistake := mistake_in(first, self.scenario, self.dead_letters):
+            raise DidNotSurvive(mistake)
         usual = await self.play(None)
         if first.before != usual.before:
             raise DidNotSurvive(
-                "Something outlived the first run: before the second began, `outcome` showed what it had left.\n\n"
+                "Before anything had happened, `outcome` showed something else in the second run than in the first.\n\n"
                 f"Before the first:\n    {first.before}\nBefore the second:\n    {usual.before}\n\n"
-                "The database is fresh for each run, Python's memory is not (a list in a fake, say). Make it anew, or "
-                "clear it, in `build` or in `setup`: both are called for each run."
+                "Either something outlived the first run: the database is fresh for each, Python's memory is not (a "
+                "list in a fake, say). Make it anew, or clear it, in `build` or in `setup`: both are called for each "
+                "run.\nOr `outcome` shows what changes by itself (a time, a random number). Leave that out."
             )
-        if not usual.written and not usual.foreign and not usual.commands:
-            raise DidNotSurvive("The scenario committed no event, so there is nothing that could be lost.")
         if first.outcome != usual.outcome:
             raise DidNotSurvive(
                 "Two runs without any fault ended differently, so no fault could be told from chance.\n\n"
@@ -215,7 +203,7 @@ class Survival:
         finally:
             for process in run.processes:
                 process.abandon()
-            await road.aclose()
+            await Postroad.aclose(road)
             if road is self.build:
                 road.__dict__.clear()
                 road.__dict__.update(saved)
@@ -287,6 +275,9 @@ class Survival:
         if isinstance(self.build, Postroad):
             return self.build
         built = self.build(url) if takes_argument(self.build) else self.build()
+        if inspect.iscoroutine(built):
+            built.close()  # not begun, and never will be
+            raise ConfigurationError("`build` must not be async: it only makes the road. Connect in `setup`.")
         if not isinstance(built, Postroad):
             raise ConfigurationError(f"build returned {built!r}. It must return a Postroad, with its handlers.")
         return built
@@ -334,7 +325,9 @@ def _nothing() -> None: ...
 
 def _tell_mistake(who: str, error: Exception, road: Postroad) -> None:
     if mistake := mistake_of(error, road):
-        raise DidNotSurvive(f"Without any fault: {who} cannot run. {mistake}") from None
+        place = place_of(error)
+        where = f" ({place})" if place else ""
+        raise DidNotSurvive(f"Without any fault: {who} cannot run{where}. {mistake}") from None
 
 
 async def _call(function: Callable[..., Any], road: Postroad) -> None:
