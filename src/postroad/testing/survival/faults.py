@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Final
 
 from postroad.errors import ConfigurationError
@@ -85,6 +86,18 @@ def enumerate_faults(points: Mapping[str, Sequence[str]]) -> list[Fault]:
         if not (kind.point in ("key", "group") and len(points.get(kind.point, ())) < 2)
         for number, where in enumerate(points.get(kind.point, ()), 1)
     ]
+
+
+def mistake_in(wanted: str) -> str:
+    """Of what was asked for by name; empty if there can be such a fault."""
+    kind, colon, number = wanted.partition(":")
+    if kind not in KINDS:
+        near = get_close_matches(kind, KINDS, n=1)
+        meant = f" Did you mean {f'{near[0]}{colon}{number}'!r}?" if near else ""
+        return f"There is no fault {kind!r}.{meant} There are: {', '.join(KINDS)}."
+    if colon and (not number.isdecimal() or int(number) < 1):
+        return f"{number!r} is no number. Faults of a kind are counted from 1: {kind}:1."
+    return ""
 
 
 def choose(faults: Sequence[Fault], wanted: str, untried: str = "") -> list[Fault]:
