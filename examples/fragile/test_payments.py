@@ -1,9 +1,9 @@
 """The first test fails and says why; the second passes."""
 
-from payments import Gateway, OrderPlaced, fragile, repaired
+import payments
 from sqlalchemy import text
 
-gateway = Gateway()
+gateway = payments.Gateway()
 
 
 async def create_tables(road):
@@ -14,7 +14,7 @@ async def create_tables(road):
 async def place_three_orders(road):
     for number in (1, 2, 3):
         async with road.session() as session, session.begin():
-            road.add(session, OrderPlaced(order_id=f"o-{number}", cents=100 * number))
+            road.add(session, payments.OrderPlaced(order_id=f"o-{number}", cents=100 * number))
 
 
 def charges():
@@ -30,8 +30,8 @@ def build_with(service):
 
 
 def test_fragile_payments_survive(survives):
-    survives(build_with(fragile), place_three_orders, setup=create_tables, outcome=charges)
+    survives(build_with(payments.fragile), place_three_orders, setup=create_tables, outcome=charges)
 
 
 def test_repaired_payments_survive(survives):
-    survives(build_with(repaired), place_three_orders, setup=create_tables, outcome=charges)
+    survives(build_with(payments.repaired), place_three_orders, setup=create_tables, outcome=charges)

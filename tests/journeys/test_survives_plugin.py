@@ -67,7 +67,8 @@ def test_it_works_in_plain_and_in_async_tests(tmp_path: Path, mode: str) -> None
 import sys
 sys.path.insert(0, {str(FRAGILE)!r})
 import pytest
-from test_payments import build_with, charges, create_tables, place_three_orders, repaired
+from payments import repaired
+from test_payments import build_with, charges, create_tables, place_three_orders
 
 def test_plain(survives):
     survives(build_with(repaired), place_three_orders, setup=create_tables, outcome=charges)
@@ -111,7 +112,8 @@ def test_the_option_is_explained(tmp_path: Path) -> None:
 WRONG = f"""
 import sys
 sys.path.insert(0, {str(FRAGILE)!r})
-from test_payments import build_with, charges, create_tables, place_three_orders, repaired
+from payments import repaired
+from test_payments import build_with, charges, create_tables, place_three_orders
 
 async def divide(road):
     1 / 0
@@ -190,6 +192,19 @@ def test_the_guide_shows_the_example_that_runs() -> None:
     assert len(shown) == 3
     for name, code in shown:
         assert code in (FRAGILE / name).read_text(encoding="utf-8")
+
+
+def test_the_guides_payments_run_as_pasted(tmp_path: Path) -> None:
+    (service, tests, repair) = [code for name, code in BLOCKS if name in ("payments.py", "test_payments.py")]
+    (tmp_path / "payments.py").write_text(service, encoding="utf-8")
+    (tmp_path / "test_payments.py").write_text(tests, encoding="utf-8")
+    ran = run_pytest(tmp_path, "-q", "test_payments.py")
+    assert STORY in ran.stdout
+    assert "Traceback" not in ran.stdout
+    before, after = service.split("    @road.on(")[0], service[service.index("    return road") :]
+    (tmp_path / "payments.py").write_text(f"{before}{repair}\n{after}", encoding="utf-8")
+    ran = run_pytest(tmp_path, "-q", "test_payments.py")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
 @pytest.mark.parametrize(("name", "passed"), [("test_snippets.py", "3 passed"), ("test_contracts.py", "passed")])
