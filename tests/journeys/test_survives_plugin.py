@@ -112,7 +112,7 @@ def test_the_option_is_explained(tmp_path: Path) -> None:
 WRONG = f"""
 import sys
 sys.path.insert(0, {str(FRAGILE)!r})
-from payments import repaired
+from payments import OrderPlaced, repaired
 from test_payments import build_with, charges, create_tables, place_three_orders
 
 async def divide(road):
@@ -120,6 +120,13 @@ async def divide(road):
 
 def test_scenario(survives):
     survives(build_with(repaired), divide, setup=create_tables, outcome=charges)
+
+async def add_without_transaction(road):
+    async with road.session() as session:
+        road.add(session, OrderPlaced("o-1", 100))
+
+def test_scenario_that_calls_ours(survives):
+    survives(build_with(repaired), add_without_transaction, setup=create_tables, outcome=charges)
 
 def test_setup(survives):
     survives(build_with(repaired), place_three_orders, setup=divide, outcome=charges)
@@ -139,6 +146,7 @@ def test_what_fails_in_the_users_code_is_shown_there_and_nowhere_else(tmp_path: 
     (tmp_path / "test_wrong.py").write_text(WRONG, encoding="utf-8")
     ran = run_pytest(tmp_path, "-q", "test_wrong.py", "-k", "scenario or setup")
     assert len(re.findall(r"^E +ZeroDivisionError: division by zero$", ran.stdout, re.MULTILINE)) == 2
+    assert "NoTransaction: No transaction is open" in ran.stdout
     assert_only_theirs(ran.stdout)
 
 
