@@ -465,6 +465,8 @@ class Postroad:
         return self.options_of(group).ack_deadline or self.broker.features.ack_deadline
 
     def _check_retention(self, outbox: float, inbox: float) -> None:
+        if not outbox > 0:
+            raise InvalidSetting("outbox_retention", f"is {outbox:g}: it must be more than 0 seconds.")
         # A message can come again for as long as the outbox or the broker keeps it; the inbox must still know it.
         needed = outbox + Subscription("", "").retention
         if not inbox >= needed:

@@ -40,3 +40,18 @@ def test_a_database_in_trouble_is_not_told_again_at_once(monkeypatch: pytest.Mon
         monkeypatch.setattr("postroad.stores.postgresql.notify.time.monotonic", lambda now=now: now)
         notifier.notify()
     assert tried == [100.0, 101.1]
+
+
+def test_a_connection_that_was_lost_is_made_anew(fresh_postgresql_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store(fresh_postgresql_url)
+    notifier = store.notifier("postroad_outbox", "writer")
+    with psycopg.connect(fresh_postgresql_url, autocommit=True) as listener:
+        listener.execute("LISTEN postroad_outbox")
+        notifier.notify()
+        listener.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_notify%'")
+        notifier.notify()  # is lost, and shows that the connection is
+        monkeypatch.setattr("postroad.stores.postgresql.notify._PAUSE", 0.0)
+        notifier._not_before = 0.0
+        notifier.notify()
+        assert len(list(listener.notifies(timeout=20, stop_after=2))) == 2
+    notifier.close()

@@ -55,7 +55,7 @@ async def cost_of_a_look(office: Office) -> int:
 async def swept(office: Office) -> None:
     """Without the remains of rows that other tests have deleted, which look like a cost of ours."""
     if isinstance(office.store, PostgreSQL):
-        await office.store.looks.run("VACUUM", {})
+        await office.store.looks.run("VACUUM", {}, binary=False)
 
 
 @pytest.mark.parametrize("layout", [None, APPEND_ONLY], ids=["in_row", "append_only"])
@@ -116,7 +116,7 @@ async def test_a_held_snapshot_costs_a_look_two_buffers_at_most_for_each_event_t
     await backlog(office, "sent", 1, CARRIED)
     if keys == "a key each":
         await office.run("UPDATE {delivery} SET {ordering_key} = md5({delivery_version}::text)")
-    await office.store.looks.run("VACUUM", {})
+    await office.store.looks.run("VACUUM", {}, binary=False)
     short = await cost_of_a_look(office)
     with psycopg.connect(store_url) as holder:
         holder.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
@@ -129,7 +129,7 @@ async def test_a_held_snapshot_costs_a_look_two_buffers_at_most_for_each_event_t
         # Once to find the shards, once to find their keys; and the index itself has grown.
         assert short + 20 < held < short + 2.1 * CARRIED
         assert holder.execute("SELECT count(*) FROM postroad_outbox WHERE state = 'NEW'").fetchone() == (CARRIED,)
-    await office.store.looks.run("VACUUM", {})
+    await office.store.looks.run("VACUUM", {}, binary=False)
     assert await cost_of_a_look(office) < 1.5 * short + 20
     await office.run("DELETE FROM {delivery}")
 

@@ -135,7 +135,9 @@ async def test_each_statement_sees_what_was_committed_before_it_whatever_the_ser
             office.outbox.add(session, Posted("a"))
         assert [row.version for row in await office.rows()] == [1, 2, 3]
         # Statements that are transactions by themselves: under another level a mark would fail that had to wait.
-        asked = await store._autocommit.run("SELECT current_setting('transaction_isolation') AS level", {})
+        asked = await store._autocommit.run(
+            "SELECT current_setting('transaction_isolation') AS level", {}, binary=False
+        )
         assert [row.level for row in asked.rows] == ["read committed"]
         writer.outbox.close()
     await other.aclose()

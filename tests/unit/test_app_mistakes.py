@@ -43,6 +43,12 @@ def test_an_inbox_that_forgets_what_can_return(outbox_days: float, inbox_days: f
     assert "Keep inbox rows at least that long." in refused.value.rule
 
 
+@pytest.mark.parametrize("seconds", [0, -1.0, float("nan")])
+def test_an_outbox_that_keeps_nothing(seconds: float) -> None:
+    with pytest.raises(InvalidSetting, match=r"outbox_retention: is .*: it must be more than 0 seconds"):
+        Postroad("house", outbox_retention=seconds)
+
+
 def test_an_inbox_that_remembers_just_long_enough() -> None:
     assert Postroad("house", outbox_retention=8 * DAY, inbox_retention=15 * DAY).inbox_retention == 15 * DAY
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-from postroad.errors import ConfigurationError
 from postroad.stores.base import Store, id_text
 from postroad.stores.tables import OutboxTable
 
@@ -14,8 +13,6 @@ class Pruner:
     """Small batches in transactions of their own, so that no writer waits and no snapshot is held."""
 
     def __init__(self, store: Store, outbox: OutboxTable, *, retention: float, batch: int = 1_000) -> None:
-        if retention <= 0:
-            raise ConfigurationError(f"retention is {retention}: it must be more than 0 seconds.")
         self._store, self._outbox, self._retention, self._batch = store, outbox, retention, batch
 
     async def run_once(self, goes_on: Callable[[], bool] = lambda: True) -> int:

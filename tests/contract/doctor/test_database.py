@@ -139,6 +139,14 @@ async def test_a_forgotten_session_of_postgresql_is_a_warning_and_the_cure_ends_
             forgotten.execute("SELECT 1")
 
 
+@pytest.mark.usefixtures("soon")
+async def test_a_session_that_holds_nothing_is_none(fresh_postgresql_url: str, open_road: Open) -> None:
+    """It is in a transaction that has neither written nor keeps what it saw."""
+    with closing(psycopg.connect(fresh_postgresql_url)) as idle:
+        idle.execute("SELECT 1")
+        assert await Clinic(open_road(fresh_postgresql_url)).found("snapshots") == []
+
+
 async def test_a_transaction_that_has_just_begun_is_none(fresh_postgresql_url: str, open_road: Open) -> None:
     with closing(psycopg.connect(fresh_postgresql_url)) as busy:
         busy.execute("CREATE TABLE t (n int)")
@@ -172,6 +180,16 @@ async def test_a_replication_slot_that_nobody_reads_is_a_warning(fresh_postgresq
             connection.execute("SELECT pg_drop_replication_slot(%s)", [name])
     assert [problem.level for problem in found if name in problem.cause] == [Level.WARNING]
     assert not [problem for problem in await clinic.found("snapshots") if name in problem.cause]
+
+
+async def test_a_replication_slot_that_keeps_nothing_yet_is_none(fresh_postgresql_url: str, open_road: Open) -> None:
+    clinic = Clinic(open_road(fresh_postgresql_url))
+    with psycopg.connect(fresh_postgresql_url, autocommit=True) as connection:
+        connection.execute("SELECT pg_create_physical_replication_slot(%s)", [clinic.slot])
+        try:
+            assert not [problem for problem in await clinic.found("snapshots") if clinic.slot in problem.cause]
+        finally:
+            connection.execute("SELECT pg_drop_replication_slot(%s)", [clinic.slot])
 
 
 @pytest.mark.usefixtures("soon")

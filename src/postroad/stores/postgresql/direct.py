@@ -42,7 +42,7 @@ class Autocommit:
         self._room = asyncio.Semaphore(_CONNECTIONS)
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def run(self, sql: str, values: Mapping[str, Any], *, binary: bool = False) -> Result:
+    async def run(self, sql: str, values: Mapping[str, Any], *, binary: bool) -> Result:
         self._begin_anew_in_a_new_loop()
         async with self._room:
             idle = self._idle
