@@ -28,6 +28,7 @@ TESTS: Final = (
     "tests/journeys/test_flows.py",
     "tests/journeys/test_metrics.py",
     "tests/journeys/test_outcomes.py",
+    "tests/journeys/test_pauses.py",
     "tests/journeys/test_projections.py",
     "tests/journeys/test_protobuf.py",
     "tests/journeys/test_running.py",
@@ -81,14 +82,14 @@ class Cover:
         return not mutant.function or bool(self.loading.get(mutant.file, set()) & set(_lines(mutant)))
 
     def tests_for(self, mutant: Mutant, budget: float, newest: bool = False) -> list[str]:
-        """As many as the budget allows: half of it for those that run most of the file, which are about it, half for
-        the package's own and the fastest, on SQLite first where the code serves all stores.
+        """As many as the budget allows: half of it for those that are about it, for they run most of the file, or few
+        other statements, half for the package's own and the fastest, on SQLite first where the code serves all stores.
 
         With `newest`, a third goes to those in the files that were written last, before all others.
         """
         running = self._running(mutant)
         quick = sorted(running, key=lambda test: self._rank(mutant, test))
-        about = sorted(quick, key=lambda test: self._run_of(mutant, test), reverse=True)
+        about = sorted(quick, key=lambda test: self._is_about(mutant, test), reverse=True)
         orders = [about, quick]
         if newest:
             orders.insert(0, sorted(quick, key=_written, reverse=True))
@@ -104,8 +105,9 @@ class Cover:
         own = any(f"/test_{name}" in test or f"/{name}/" in test for name in names)
         return foreign, not own, self.seconds(test)
 
-    def _run_of(self, mutant: Mutant, test: str) -> int:
-        return len(self.tests[test]["lines"].get(mutant.file, ()))
+    def _is_about(self, mutant: Mutant, test: str) -> int:
+        ran = self.tests[test]
+        return -len(ran["statements"]) if mutant.is_sql else len(ran["lines"].get(mutant.file, ()))
 
     def _running(self, mutant: Mutant) -> list[str]:
         if mutant.is_sql:

@@ -213,6 +213,15 @@ async def test_a_claim_joins_a_transaction_that_has_begun_already(
     await store.aclose()
 
 
+async def test_a_claim_may_be_larger_than_what_a_connection_sends_at_once(url: str, admin: psycopg.Connection) -> None:
+    store = open_store(url)
+    many = [placed(number, "o" * 200) for number in range(1, 20_001)]
+    async with handling(store) as (_, connection):
+        assert await Inbox(store).claim(connection, "g", many)
+    assert admin.execute("SELECT COUNT(*) FROM postroad_inbox").fetchall() == [(20_000,)]
+    await store.aclose()
+
+
 async def test_a_claim_that_fails_when_it_is_first_tried_does_not_spoil_the_connection(
     url: str, admin: psycopg.Connection
 ) -> None:

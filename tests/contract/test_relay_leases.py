@@ -171,15 +171,19 @@ async def test_a_relay_that_marked_all_it_sent_has_no_doubts(office: Office) -> 
     assert not relay.leases.due()
 
 
-async def test_it_renews_three_times_a_lease_while_it_waits_and_leaves_nothing_running(office: Office) -> None:
+@pytest.mark.parametrize(("lease", "beat"), [(6.0, 2.0), (60.0, 5.0)])
+async def test_it_renews_three_times_a_lease_while_it_waits_and_leaves_nothing_running(
+    office: Office, lease: float, beat: float
+) -> None:
+    """More often where the lease is long: it is to be seen alive, too."""
     clock = VirtualClock()
     office.clock = clock
-    relay = office.relay(lease=15.0)
+    relay = office.relay(lease=lease)
     await relay.leases.keep()
     others = asyncio.all_tasks()
     async with relay.leases.kept_alive():
         await clock.advance(0)
-        assert clock.next_alarm() == 5.0
+        assert clock.next_alarm() == beat
     assert asyncio.all_tasks() == others
 
 

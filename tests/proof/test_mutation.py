@@ -280,7 +280,7 @@ def mutant(**changed: object) -> Mutant:
     return Mutant(**(values | changed))  # type: ignore[arg-type]
 
 
-def test_tests_that_ran_the_line_are_chosen_those_about_the_file_the_packages_own_and_the_fastest_first() -> None:
+def test_tests_that_ran_the_line_are_chosen_those_that_are_about_it_and_the_packages_own_first() -> None:
     def ran(seconds: float, lines: list[int], *statements: str) -> dict[str, object]:
         return {"seconds": seconds, "lines": {"relay/some.py": lines}, "statements": list(statements)}
 
@@ -292,7 +292,7 @@ def test_tests_that_ran_the_line_are_chosen_those_about_the_file_the_packages_ow
         "about it[sqlite]": ran(5.0, [10, 12, 13]),
         "elsewhere": ran(0.1, [12]),
         "fast, of something else": ran(0.3, [], "postgresql sick"),
-        "contract/doctor/test_it.py": ran(2.0, [], "postgresql sick"),
+        "contract/doctor/test_it.py": ran(2.0, [], "postgresql sick", "postgresql well"),
     }
     own = "contract/test_relay_order.py::slowest[sqlite]"
     cover = Cover({"files": {"tests/some.py": {"tests": tests}}, "loading": {"relay/some.py": [3]}})
@@ -302,7 +302,7 @@ def test_tests_that_ran_the_line_are_chosen_those_about_the_file_the_packages_ow
     statement = mutant(file="stores/postgresql/relay.sql", function="lease_free")
     assert cover.tests_for(statement, 60) == ["fast[postgresql]"]
     of_a_file = mutant(file="stores/shared/doctor.sql", function="sick")
-    assert cover.tests_for(of_a_file, 60) == ["contract/doctor/test_it.py", "fast, of something else"]
+    assert cover.tests_for(of_a_file, 60) == ["fast, of something else", "contract/doctor/test_it.py"]
     assert not cover.is_loaded_with(mutant())
     assert cover.is_loaded_with(mutant(first=3))
     assert cover.is_loaded_with(mutant(function=""))
