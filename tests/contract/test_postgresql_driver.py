@@ -132,6 +132,17 @@ async def test_a_connection_that_breaks_while_it_is_made_is_an_outage(
     await store.aclose()
 
 
+async def test_who_is_cancelled_while_he_connects_is_cancelled(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def cancelled(*_: Any, **__: Any) -> Any:
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(psycopg.AsyncConnection, "connect", cancelled)
+    store = open_store(url)
+    with pytest.raises(asyncio.CancelledError):
+        await look(store)
+    await store.aclose()
+
+
 async def test_those_who_use_a_connection_while_another_breaks_leave_none_behind(
     url: str, admin: psycopg.Connection
 ) -> None:

@@ -74,7 +74,7 @@ async def leases(road: "Postroad") -> AsyncIterator[Problem]:
         alive = {one.id for one in await _relays_alive(road, outbox)}
         held = [row for row in await _leases(road, outbox) if row.held]
         gone = [row for row in held if str(road.store.id_out(row.token)) not in alive]
-        for owner in dict.fromkeys(row.owner for row in gone):
+        for owner in sorted({row.owner for row in gone}):
             count = sum(row.owner == owner for row in gone)
             yield Problem(
                 Level.WARNING,

@@ -36,7 +36,7 @@ SELECT 1 AS found FROM information_schema.routines r
 
 -- name: shard_leases
 SELECT shard, owner, token, CASE WHEN token IS NOT NULL AND expires_at > UTC_TIMESTAMP(6) THEN 1 ELSE 0 END AS held
-  FROM {shards} WHERE outbox = :outbox_name ORDER BY shard;
+  FROM {shards} WHERE outbox = :outbox_name;
 
 -- name: inbox_overdue
 -- The statuses are named, so that the index on them serves.

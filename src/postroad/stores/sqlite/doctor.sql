@@ -23,7 +23,7 @@ SELECT 1 AS found FROM sqlite_master
 
 -- name: shard_leases
 SELECT shard, owner, token, CASE WHEN token IS NOT NULL AND expires_at > postroad_now() THEN 1 ELSE 0 END AS held
-  FROM {shards} WHERE outbox = :outbox_name ORDER BY shard;
+  FROM {shards} WHERE outbox = :outbox_name;
 
 -- name: inbox_overdue
 SELECT late.consumer_group AS consumer_group, COUNT(*) AS records
