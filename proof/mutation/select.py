@@ -23,6 +23,7 @@ TESTS: Final = (
     "tests/contract/finds/test_*.py",
     "tests/upgrade/test_*.py",
     "tests/journeys/test_consuming*.py",
+    "tests/journeys/test_canary.py",
     "tests/journeys/test_copies_of_the_dead.py",
     "tests/journeys/test_drain.py",
     "tests/journeys/test_flows.py",

@@ -7,6 +7,7 @@ import psycopg
 import pytest
 
 from postroad.stores import open_store
+from postroad.testing.office import opened
 
 
 async def test_a_commit_is_told_to_whoever_listens_in_another_process(fresh_postgresql_url: str) -> None:
@@ -25,6 +26,19 @@ async def test_a_commit_is_told_to_whoever_listens_in_another_process(fresh_post
                 await asyncio.to_thread(notifier.notify)
                 await heard.get()
         assert heard.empty()
+
+
+async def test_what_is_written_is_told_to_relays_of_other_processes(fresh_postgresql_url: str) -> None:
+    heard: asyncio.Queue[None] = asyncio.Queue()
+    async with opened(open_store(fresh_postgresql_url)) as office:
+        listener = open_store(fresh_postgresql_url)
+        watching = asyncio.create_task(listener.watch("postroad_outbox", lambda: heard.put_nowait(None), "listener"))
+        async with asyncio.timeout(20):
+            await heard.get()  # it listens
+            await office.post("a")
+            await heard.get()
+        watching.cancel()
+        await listener.aclose()
 
 
 def test_a_database_in_trouble_is_not_told_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -143,6 +143,12 @@ async def test_each_statement_sees_what_was_committed_before_it_whatever_the_ser
     await other.aclose()
 
 
+async def test_what_a_session_has_read_stays_readable_after_its_commit(store: Store) -> None:
+    """Read again, it would need a connection that an async session does not open by itself."""
+    async with store.session() as session:
+        assert not session.sync_session.expire_on_commit
+
+
 @pytest.mark.parametrize("store_kind", ["mariadb"])
 async def test_each_statement_sees_what_was_committed_before_it_where_the_default_is_another(
     store_kind: str, store: Store, store_url: str

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from postroad import Canary, Postroad, RelayOptions
@@ -14,6 +15,7 @@ from postroad.errors import ConfigurationError, InvalidName, InvalidSetting
 from postroad.operations import Tail, dead_page, topics_of
 from postroad.stores.tables import OutboxTable
 from postroad.telemetry.canary import TYPE, CanaryWriter
+from postroad.telemetry.meter import MOST_SERIES
 from postroad.telemetry.telemetry import Telemetry
 from postroad.testing import FaultyBroker, VirtualClock
 from tests.support.outbox import until
@@ -177,6 +179,15 @@ async def test_a_receiver_that_receives_nothing_any_more_is_seen(tmp_path: Path)
             await eventually(telemetry, lambda told: (told("canary_age_seconds") or 0) > 1)
             told = await fresh(telemetry)
             assert told("workers_alive", group="scales") == 1
+
+
+async def test_no_more_routes_are_told_of_than_a_table_of_metrics_takes(quiet: Postroad) -> None:
+    (subscriber,) = quiet.runner(relay=False).subscribers
+    message = CanaryWriter(quiet, Canary())._message(quiet.outboxes[0], TOPIC)
+    for _ in range(2):  # those that are known already are heard of on
+        for number in range(MOST_SERIES + 1):
+            subscriber._handling._hear(msgspec.structs.replace(message, topic=f"topic.{number}"))
+    assert list(subscriber.canaries) == [(f"topic.{number}", "post") for number in range(MOST_SERIES)]
 
 
 async def test_a_canary_that_never_came_after_a_restart_is_missed(tmp_path: Path) -> None:

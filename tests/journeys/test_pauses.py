@@ -231,6 +231,21 @@ async def test_a_pause_ends_the_schedulers_round_after_the_one_in_hand(sqlite_ur
         assert await RetryScheduler(b.inbox, bus).run_once() == 2
 
 
+async def test_who_follows_what_is_handled_is_told_of_what_the_scheduler_has_handled(sqlite_url: str) -> None:
+    async with bench(sqlite_url) as b:
+        broken = Broken({1: 1, 2: 2})
+        scheduler = RetryScheduler(b.inbox, Bus(b.inbox, handlers(broken)))
+        told: list[tuple[str, int | None]] = []
+        scheduler.tell = lambda group, message, seconds: told.append((group, message.version))
+        for number in (1, 2):
+            message = placed(number, order=str(number))
+            with pytest.raises(RuntimeError):
+                await scheduler._bus.consume(RECEIPTS, message, ConsumeOptions(keep_message=True))
+            await b.make_due(message)
+        assert await scheduler.run_once() == 2
+        assert told == [(RECEIPTS, 1)]  # the other has failed again
+
+
 async def test_a_process_that_stops_begins_nothing_more_by_itself(sqlite_url: str) -> None:
     async with opened(sqlite_url) as yard:
         road = yard.road
