@@ -85,11 +85,8 @@ async def test_a_backlog_is_counted_as_it_lies_in_its_index(office: Office) -> N
     """Sorted first, the first thousand of a million would cost as much as the million."""
     found = await plan(office, "outbox_unsent_count", office.table, now=office.store.clock.now(), most=5)
     assert "postroad_outbox_unsent" in str(found)
-    assert [
-        one
-        for one in found
-        if re.search("B-TREE FOR .*ORDER BY|Sort Key:.*ordering_key|^\\d \\w+ d .*Using filesort", one)
-    ] == []
+    sorting = r"B-TREE FOR .*ORDER BY|Sort Key:.*ordering_key|^\d \w+ d .*Using filesort"
+    assert [one for one in found if re.search(sorting, one)] == []
 
 
 @pytest.mark.parametrize("statement", ["outbox_parked", "unsent_exists"])
