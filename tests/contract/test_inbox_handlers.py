@@ -30,6 +30,12 @@ async def test_a_plain_handler_gets_a_plain_session(database_url: str) -> None:
         assert await b.effects() == ["1 plainly"]
 
 
+async def test_what_is_no_function_handles_nothing(sqlite_url: str) -> None:
+    async with bench(sqlite_url) as b:
+        with pytest.raises(ConfigurationError, match="'nothing' cannot handle a message: it is not a function"):
+            await b.inbox.consume(GROUP, placed(), "nothing")  # type: ignore[arg-type]
+
+
 async def test_every_kind_of_async_handler_gets_an_async_session(sqlite_url: str) -> None:
     async def named(what: str, message: Message, session: AsyncSession) -> None:
         await effect(session, what)

@@ -1,11 +1,19 @@
 """The event lives and dies with the caller's transaction, whatever that is made of."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from sqlalchemy import Engine, create_engine, event, text
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, create_async_engine
-from sqlalchemy.orm import Session, sessionmaker
+from sqlalchemy.ext.asyncio import (
+    AsyncConnection,
+    AsyncEngine,
+    AsyncSession,
+    async_scoped_session,
+    async_sessionmaker,
+    create_async_engine,
+)
+from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from postroad.errors import ConfigurationError, NoTransaction, SchemaMissing, VersionConflict, WriteRefused
 from postroad.outbox import Outbox
@@ -55,6 +63,22 @@ async def test_an_own_async_session_writes_events_that_are_sent(office: Office, 
         await office.outbox.add(session, Posted("a"), version=10**17)
     await office.carry()
     assert sorted(office.broker.versions("a")) == [1, 10**17]
+
+
+@pytest.mark.spec("F2")
+async def test_the_session_of_a_thread_or_a_task_writes_events_that_are_sent(
+    office: Office, engine: Engine, async_engine: AsyncEngine
+) -> None:
+    of_thread = scoped_session(sessionmaker(engine))
+    with of_thread.begin():
+        office.outbox.add(of_thread, Posted("a"))
+    of_thread.remove()
+    of_task = async_scoped_session(async_sessionmaker(async_engine), scopefunc=asyncio.current_task)
+    async with of_task.begin():
+        office.outbox.add(of_task, Posted("b"))
+    await of_task.remove()
+    await office.carry()
+    assert (office.broker.versions("a"), office.broker.versions("b")) == ([1], [1])
 
 
 async def test_connections_write_events_that_are_sent(

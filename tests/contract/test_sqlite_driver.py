@@ -1,6 +1,7 @@
 """SQLite without SQLAlchemy in between: a connection to read, and one to write."""
 
 import asyncio
+import gc
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -115,6 +116,38 @@ async def _write(store: Store) -> None:
     async with store.transaction() as connection:
         # What else must wait, for a file that is being recovered, say, still does.
         assert (await connection.exec_driver_sql("PRAGMA busy_timeout")).scalar() == driver._PATIENCE * 1_000
+
+
+async def test_who_has_waited_long_enough_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "_PATIENCE", 0.0)
+    store = open_store(f"sqlite:///{tmp_path / 'busy.db'}")
+    await migrate(store, [DEFAULT_OUTBOX])
+    async with store.transaction():
+        with pytest.raises(StoreBusy):
+            await store.change("inbox_prune", older_than=1.0, limit=1)
+    await store.aclose()
+
+
+def test_nobody_waits_for_the_write_lock_after_another_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    naps: list[float] = []
+    monkeypatch.setattr(patience.time, "sleep", naps.append)
+    connection = sqlite3.connect(":memory:", timeout=60, factory=patience.PatientConnection, isolation_level=None)
+    connection.execute(patience.WRITE)
+    with pytest.raises(sqlite3.OperationalError, match="within a transaction"):
+        connection.execute(patience.WRITE)
+    assert naps == []
+    connection.close()
+
+
+async def test_a_database_in_memory_leaves_no_file_behind() -> None:
+    store = open_store("sqlite://")
+    await migrate(store, [DEFAULT_OUTBOX])
+    folder = store.file.parent  # type: ignore[attr-defined]
+    assert folder.exists()
+    await store.aclose()
+    del store
+    gc.collect()
+    assert not folder.exists()
 
 
 async def test_a_connection_that_could_not_be_prepared_is_closed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,6 +52,12 @@ def test_a_commit_is_told_here_at_once_and_elsewhere_by_notification(wake: Wake,
     assert told == ["here"]
 
 
+def test_a_process_ends_without_waiting_for_its_notifications(wake: Wake) -> None:
+    wake.committed()
+    assert wake._thread is not None
+    assert wake._thread.daemon
+
+
 def test_many_commits_share_few_notifications(wake: Wake, bell: Bell) -> None:
     begun = time.monotonic()
     for _ in range(2_000):
