@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from sqlalchemy import select
+from sqlalchemy import Select, bindparam, select
 
 from postroad.consistency.window import Window
 from postroad.projections import Projection
@@ -21,13 +21,17 @@ async def behind(road: "Postroad", projection: Projection, window: Window) -> As
 
     The record is read before the row, which only rises: what is being handled is never found.
     """
+    columns = projection.table.c
+    key, version = columns[projection.key], columns[projection.version]
+    # Once for all pages: a statement of each would hold its keys until the garbage collector comes.
+    rows = select(key, version).where(key.in_(bindparam("keys", expanding=True)))
     since: datetime | None = window.since
     after = UUID(int=0)
     while True:
         values: dict[str, Any] = {"group": projection.group, "since": since, "after": after, "limit": _PAGE}
         page = (await road.store.read("check_projected", **values)).rows
         if handled := _highest(projection, page):
-            yield await _lower(road, projection, handled)
+            yield await _lower(road, projection, rows, handled)
         if len(page) < _PAGE:
             return
         since, after = road.store.time_out(page[-1].processed_at), road.store.id_out(page[-1].event_id)
@@ -44,11 +48,8 @@ def _highest(projection: Projection, page: Any) -> dict[Any, int]:
     return handled
 
 
-async def _lower(road: "Postroad", projection: Projection, handled: Mapping[Any, int]) -> list[str]:
-    columns = projection.table.c
-    key, version = columns[projection.key], columns[projection.version]
+async def _lower(road: "Postroad", projection: Projection, rows: Select[Any], handled: Mapping[Any, int]) -> list[str]:
     async with road.store.reading() as connection:
-        found = await connection.execute(select(key, version).where(key.in_(handled)))
-        there = {row[0]: row[1] for row in found}
+        there = {row[0]: row[1] for row in await connection.execute(rows, {"keys": list(handled)})}
     start = f"{projection.aggregate}/"
     return [f"{start}{key} v{wanted}" for key, wanted in handled.items() if there.get(key, 0) < wanted]
