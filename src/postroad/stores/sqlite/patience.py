@@ -21,8 +21,12 @@ class PatientConnection(sqlite3.Connection):
     def cursor(self, factory: Any = None) -> Any:
         return super().cursor(factory or _PatientCursor)
 
+    def execute(self, sql: str, parameters: Any = ()) -> Any:
+        """By our cursor: by itself a connection would ask no cursor's `execute`, and wait as SQLite does."""
+        return self.cursor().execute(sql, parameters)
+
     def wait_by_itself(self, seconds: float) -> None:
-        self.execute(f"PRAGMA busy_timeout = {seconds * 1_000:.0f}").close()
+        super().execute(f"PRAGMA busy_timeout = {seconds * 1_000:.0f}").close()
 
 
 class _PatientCursor(sqlite3.Cursor):
