@@ -3,6 +3,7 @@
 import asyncio
 import gc
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
@@ -11,7 +12,7 @@ import pytest
 from sqlalchemy import make_url, text
 from sqlalchemy.exc import DBAPIError
 
-from postroad.errors import SchemaMissing, StoreBusy, StoreError, StoreUnavailable
+from postroad.errors import ConfigurationError, SchemaMissing, StoreBusy, StoreError, StoreUnavailable
 from postroad.inbox import Inbox
 from postroad.inbox.transaction import handling
 from postroad.retry import Retry
@@ -140,6 +141,23 @@ async def test_who_is_cancelled_while_he_connects_is_cancelled(url: str, monkeyp
     store = open_store(url)
     with pytest.raises(asyncio.CancelledError):
         await look(store)
+    await store.aclose()
+
+
+async def test_a_handler_that_goes_on_without_its_connection_has_not_succeeded(
+    url: str, admin: psycopg.Connection
+) -> None:
+    store = open_store(url)
+
+    async def go_on() -> None:
+        async with handling(store) as (_, connection):
+            await Inbox(store).claim(connection, "g", [KNOWN])
+            terminate(admin)
+            with suppress(DBAPIError):
+                await store.execute(connection, "inbox_find", group="g", event_id=uuid4())
+
+    with pytest.raises(ConfigurationError, match="but the handler went on"):
+        await go_on()
     await store.aclose()
 
 

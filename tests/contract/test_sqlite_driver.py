@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import sqlite3
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from postroad.stores import Store, open_store
 from postroad.stores.migrations import migrate
 from postroad.stores.sqlite import driver, patience
 from postroad.stores.tables import DEFAULT_OUTBOX
+from tests.support.outbox import until
 
 
 @pytest.fixture
@@ -140,6 +142,14 @@ def test_nobody_waits_for_the_write_lock_after_another_error(monkeypatch: pytest
         connection.execute(patience.WRITE)
     assert naps == []
     connection.close()
+
+
+async def test_a_store_that_is_closed_leaves_no_thread_behind(store: Store) -> None:
+    await look(store)
+    await _change(store)
+    assert any(thread.name.startswith("postroad-sqlite") for thread in threading.enumerate())
+    await store.aclose()
+    await until(lambda: not any(thread.name.startswith("postroad-sqlite") for thread in threading.enumerate()))
 
 
 async def test_a_database_in_memory_leaves_no_file_behind() -> None:
