@@ -62,7 +62,10 @@ def test_a_connection_that_was_lost_is_made_anew(fresh_postgresql_url: str, monk
     with psycopg.connect(fresh_postgresql_url, autocommit=True) as listener:
         listener.execute("LISTEN postroad_outbox")
         notifier.notify()
-        listener.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_notify%'")
+        listener.execute(
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND query LIKE 'SELECT pg_notify%'"
+        )
         notifier.notify()  # is lost, and shows that the connection is
         monkeypatch.setattr("postroad.stores.postgresql.notify._PAUSE", 0.0)
         notifier._not_before = 0.0

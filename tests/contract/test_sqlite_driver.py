@@ -145,11 +145,13 @@ def test_nobody_waits_for_the_write_lock_after_another_error(monkeypatch: pytest
 
 
 async def test_a_store_that_is_closed_leaves_no_thread_behind(store: Store) -> None:
+    before = set(threading.enumerate())
     await look(store)
     await _change(store)
-    assert any(thread.name.startswith("postroad-sqlite") for thread in threading.enumerate())
+    ours = [thread for thread in threading.enumerate() if thread not in before]
+    assert ours
     await store.aclose()
-    await until(lambda: not any(thread.name.startswith("postroad-sqlite") for thread in threading.enumerate()))
+    await until(lambda: not any(thread.is_alive() for thread in ours))
 
 
 async def test_a_database_in_memory_leaves_no_file_behind() -> None:
